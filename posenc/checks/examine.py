@@ -1,0 +1,202 @@
+"""Examine a function: run its cases and properties, and find the known mistake that it equals.
+
+The learner's code gets clones of every input and cannot leave anything behind: seeds, default dtype, gradient mode
+and threads are put back after each call.
+"""
+
+import contextlib
+import copy
+import io
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import torch
+
+from posenc.checks.compare import compare, short
+from posenc.checks.exercise import Case, Complaint, Exercise, Mistake, Property
+
+PUBLIC_SEED = 20170612  # the day Attention Is All You Need appeared; a grader uses another, private one
+
+Status = Literal["correct", "partly", "wrong", "not attempted"]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one call gave: a value, or a complaint (an exception in words)."""
+
+    value: Any = None
+    complaint: Complaint = None
+    error: type[BaseException] | None = None
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the report."""
+
+    name: str
+    complaint: Complaint
+
+
+@dataclass(frozen=True)
+class Report:
+    """The result of examining one function."""
+
+    exercise: Exercise
+    status: Status
+    findings: tuple[Finding, ...] = ()
+    mistake: Mistake | None = None
+    printed: str = field(default="", repr=False)
+
+    @property
+    def points(self) -> int:
+        """Partial credit by finding, rounded down; all of it only if nothing is wrong."""
+        if not self.findings:
+            return 0
+        passed = sum(f.complaint is None for f in self.findings)
+        return self.exercise.points * passed // len(self.findings)
+
+
+def examine(function: Callable, exercise: Exercise, seed: int = PUBLIC_SEED) -> Report:
+    """Run every case and property of the exercise on the function. Never raises because of the function."""
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        first = call(function, _arguments(_calls(exercise)[0], seed))
+        if first.error is NotImplementedError:
+            return Report(exercise, "not attempted")
+        findings = tuple(_findings(function, exercise, seed))
+    wrong = sum(f.complaint is not None for f in findings)
+    if not wrong:
+        return Report(exercise, "correct", findings, printed=printed.getvalue())
+    status: Status = "wrong" if wrong == len(findings) else "partly"
+    return Report(exercise, status, findings, named_mistake(function, exercise, seed), printed.getvalue())
+
+
+def _findings(function: Callable, exercise: Exercise, seed: int) -> list[Finding]:
+    findings = [Finding(case.name, _examine_case(function, exercise, case, seed)) for case in exercise.cases]
+    none_right = bool(findings) and all(f.complaint for f in findings)
+    for prop in exercise.properties:
+        # A function that returns nonsense may well "keep the dtype": that earns nothing.
+        complaint = "comes after the first right case" if none_right else _examine_property(function, prop, seed)
+        findings.append(Finding(prop.name, complaint))
+    return findings
+
+
+def _examine_property(function: Callable, prop: Property, seed: int) -> Complaint:
+    outcome = call(lambda: prop.test(guarded(function), generator(seed)), ())
+    return outcome.complaint or outcome.value
+
+
+def _examine_case(function: Callable, exercise: Exercise, case: Case, seed: int) -> Complaint:
+    arguments = _arguments(case, seed)
+    expected = call(exercise.reference, _arguments(case, seed))
+    if expected.error:
+        raise RuntimeError(f"the reference of {exercise.name} failed on {case.name!r}: {expected.complaint}")
+    got = call(function, arguments)
+    if got.complaint:
+        return got.complaint
+    if changed(arguments, _arguments(case, seed)):
+        return "your function changed its input; work on a copy (`x.clone()`) or make a new tensor"
+    return compare(got.value, expected.value)
+
+
+def named_mistake(function: Callable, exercise: Exercise, seed: int) -> Mistake | None:
+    """The known mistake whose results equal the function's on every call, if there is one."""
+    calls = _calls(exercise)
+    outcomes = [call(function, _arguments(case, seed)) for case in calls]
+    for mistake in exercise.mistakes:
+        theirs = [call(mistake.function, _arguments(case, seed)) for case in calls]
+        if all(_same(a, b) for a, b in zip(outcomes, theirs, strict=True)):
+            return mistake
+    return None
+
+
+def _same(a: Outcome, b: Outcome) -> bool:
+    if a.error or b.error:
+        return a.error is b.error
+    if a.value is None or b.value is None:
+        return a.value is b.value
+    with contextlib.suppress(Exception):
+        return compare(a.value, b.value) is None
+    return False
+
+
+def _calls(exercise: Exercise) -> tuple[Case, ...]:
+    """The calls that show what a function does; an exercise without cases is called without arguments."""
+    return exercise.cases or (Case("the answer", lambda _: ()),)
+
+
+def generator(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def _arguments(case: Case, seed: int) -> tuple:
+    return copy.deepcopy(case.make(generator(seed)))
+
+
+def guarded(function: Callable) -> Callable:
+    """The function with the global state put back after each call."""
+
+    def call_and_put_back(*arguments):
+        with steady():
+            return function(*arguments)
+
+    return call_and_put_back
+
+
+def call(function: Callable, arguments: tuple) -> Outcome:
+    """Call it; put an exception into words. KeyboardInterrupt counts as one: the report says who stopped it."""
+    try:
+        with steady(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return Outcome(function(*arguments))
+    except KeyboardInterrupt:
+        return Outcome(complaint="you stopped it; does a loop never end?", error=KeyboardInterrupt)
+    except BaseException as error:
+        return Outcome(complaint=_in_words(function, error), error=type(error))
+
+
+def _in_words(function: Callable, error: BaseException) -> str:
+    words = f"{type(error).__name__}: {error}".strip().rstrip(":")
+    words = words if len(words) <= 200 else words[:197] + "..."
+    code = getattr(function, "__code__", None)
+    frames = traceback.extract_tb(error.__traceback__)
+    mine = [f for f in frames if code and f.filename == code.co_filename and f.name == code.co_name]
+    if mine and mine[-1].line and mine[-1].lineno:
+        return f"{words} (line {mine[-1].lineno - code.co_firstlineno + 1} of your function: `{mine[-1].line}`)"
+    return words
+
+
+def changed(after: Any, before: Any) -> bool:
+    """Has a nested structure of tensors changed?"""
+    if isinstance(before, torch.Tensor):
+        if after.shape != before.shape or after.dtype != before.dtype:
+            return True
+        both_nan = (after != after) & (before != before)
+        return not ((after == before) | both_nan).all()
+    if isinstance(before, (tuple, list)):
+        return len(after) != len(before) or any(changed(a, b) for a, b in zip(after, before, strict=True))
+    if isinstance(before, (int, float, str, dict)):
+        return after != before
+    return False
+
+
+@contextlib.contextmanager
+def steady() -> Iterator[None]:
+    """Seed torch for the block, and put the global state back afterwards, whatever happens in it."""
+    dtype, grad, threads = torch.get_default_dtype(), torch.is_grad_enabled(), torch.get_num_threads()
+    state = torch.get_rng_state()
+    torch.manual_seed(0)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(dtype)
+        torch.set_grad_enabled(grad)
+        if torch.get_num_threads() != threads:
+            torch.set_num_threads(threads)
+        torch.set_rng_state(state)
+
+
+__all__ = ["PUBLIC_SEED", "Finding", "Report", "call", "examine", "named_mistake", "short"]
