@@ -17,8 +17,8 @@ PAPER = "#fbfaf6"
 INK = "#22262b"
 FAINT = "#c9c7bf"
 # Okabe and Ito's palette (https://jfly.uni-koeln.de/color/), in an order whose neighbours differ in lightness.
-BLUE, ORANGE, GREEN, PINK, SKY, RED = "#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00"
-PALETTE = (BLUE, ORANGE, GREEN, PINK, SKY, RED)
+BLUE, ORANGE, GREEN, SKY, RED, PINK = "#0072b2", "#e69f00", "#009e73", "#56b4e9", "#d55e00", "#cc79a7"
+PALETTE = (BLUE, ORANGE, GREEN, SKY, RED, PINK)
 AMOUNT = LinearSegmentedColormap.from_list("amount", [PAPER, SKY, BLUE, "#00304c"])  # 0 to much
 SIGNED = LinearSegmentedColormap.from_list("signed", [BLUE, SKY, PAPER, ORANGE, RED])  # minus to plus
 
@@ -40,15 +40,14 @@ STYLE = {
     "font.size": 10,
     "legend.frameon": False,
     "lines.linewidth": 2,
-    "figure.dpi": 110,
-    "savefig.dpi": 160,
+    "figure.dpi": 150,
 }
 
 
 def new(rows: int = 1, columns: int = 1, *, width: float = 7.0, height: float = 3.0) -> tuple[Figure, np.ndarray]:
     """An empty figure in the book's style, sizes in inches, and its axes as a flat array (rows * columns,)."""
-    with plt.rc_context(STYLE):
-        figure, axes = plt.subplots(rows, columns, figsize=(width, height), layout="constrained", squeeze=False)
+    plt.rcParams.update(STYLE)
+    figure, axes = plt.subplots(rows, columns, figsize=(width, height), layout="constrained", squeeze=False)
     return figure, axes.ravel()
 
 
@@ -59,8 +58,7 @@ def show(figure: Figure, alt: str) -> None:
     Raises ValueError if the alt text is too short, or an axis lacks its title or a label.
     """
     _demand_words(figure, alt)
-    with plt.rc_context(STYLE):
-        display(figure, metadata={"image/png": {"alt": alt}})
+    display(figure, metadata={"image/png": {"alt": alt}})
     plt.close(figure)
 
 
@@ -112,7 +110,8 @@ def _demand_words(figure: Figure, alt: str) -> None:
     if len(alt.split()) < 8:
         raise ValueError(f"alt text must say what is seen, in a sentence; got {alt!r}")
     for axis in figure.axes:
-        if not axis.get_title(loc="left"):
+        title = axis.get_title(loc="left") or axis.get_title(loc="center")
+        if not title:
             raise ValueError("every axis needs a title: axis.set_title(...)")
         if axis.axison and not (axis.get_xlabel() and axis.get_ylabel()):
-            raise ValueError(f"axis {axis.get_title(loc='left')!r} needs an xlabel and a ylabel")
+            raise ValueError(f"axis {title!r} needs an xlabel and a ylabel")

@@ -1,0 +1,73 @@
+# From Sets to Sequences: every command of the project. `make` alone lists them.
+# The environment is made in .venv when it is missing, and brought up to date when what it is made from changes.
+
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.installed
+SITE := _build/html
+PORT ?= 8000
+BRANCH ?= main
+
+# An inherited MPLBACKEND would keep figures from being displayed in notebooks.
+unexport MPLBACKEND
+
+.DEFAULT_GOAL := help
+.PHONY: help book serve test notebooks exercises bench lock repository clean
+
+help: ## list these commands
+	@echo "make COMMAND, where COMMAND is"
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  \1|\2/p' $(firstword $(MAKEFILE_LIST)) | awk -F'|' '{ printf "%-13s %s\n", $$1, $$2 }'
+
+$(STAMP): requirements.txt pyproject.toml
+	@if [ ! -x $(BIN)/python ]; then \
+	  $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	    echo "error: $(PYTHON) is missing or older than Python 3.11. Install a newer one," >&2; \
+	    echo "       or name it: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }; \
+	  echo "making .venv with $$($(PYTHON) --version)"; \
+	  $(PYTHON) -m venv .venv || { rm -rf .venv; \
+	    echo "error: $(PYTHON) cannot make a virtual environment." >&2; \
+	    echo "       On Debian and Ubuntu: apt-get install python3-venv (or python3.12-venv, …)" >&2; exit 1; }; \
+	fi
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
+	@touch $@
+
+book: $(STAMP) ## build the site, warnings as errors
+	$(BIN)/jupyter-book build . -W -n --keep-going
+	@echo "The book is at $(CURDIR)/$(SITE)/index.html"
+
+serve: book ## build the site and serve it on this machine (PORT=8000)
+	@echo "The book is at http://localhost:$(PORT) until you press Ctrl-C"
+	@$(BIN)/python -m http.server $(PORT) --bind 127.0.0.1 --directory $(SITE)
+
+# nbval compares text, HTML and the like, and not image/png or image/jpeg: their bytes differ between builds of
+# matplotlib and FreeType. Its 5 s wait for output is fixed, but starts only when the cell has finished, so a long
+# silent cell is safe. One worker takes all cells of a file, which share a kernel (loadfile).
+test: book ## everything: site, style, tests, every notebook re-run and compared, run times
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/python -m pytest tests -n 2 --dist loadfile
+	@rm -f _build/durations.json
+	$(BIN)/python -m pytest chapters solutions exercises -n 2 --dist loadfile -q \
+	  -p tools.durations --nbval --nbval-current-env --nbval-cell-timeout=120
+	$(BIN)/python -m tools.budget
+
+notebooks: $(STAMP) ## run notebooks and store their outputs (PATHS="chapters/01_….ipynb", all if left out)
+	$(BIN)/python -m tools.notebooks $(PATHS)
+
+exercises: $(STAMP) ## make the exercise notebooks from the solutions
+	$(BIN)/python -m tools.exercises
+
+bench: $(STAMP) ## measure schemes and kernels side by side
+	$(BIN)/python -m bench
+
+lock: $(STAMP) ## pin in requirements.txt what .venv holds
+	$(BIN)/python -m tools.lock
+
+repository: $(STAMP) ## move the book to another address (URL=https://github.com/OWNER/NAME, BRANCH=main)
+	@test -n "$(URL)" || { echo "error: say where to: make repository URL=https://github.com/OWNER/NAME" >&2; exit 1; }
+	$(BIN)/python -m tools.repository "$(URL)" --branch "$(BRANCH)"
+
+clean: ## remove the built site and caches (.venv stays)
+	rm -rf _build .cache .pytest_cache .ruff_cache
+	find . -path ./.venv -prune -o -type d \( -name __pycache__ -o -name .ipynb_checkpoints \) -exec rm -rf {} +

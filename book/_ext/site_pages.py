@@ -1,0 +1,90 @@
+"""What our pages need beyond Jupyter Book: Colab links, descriptions, and scripts only where they are used.
+
+`{colab}` links a committed notebook in Colab, from the repository's address in `_config.yml`:
+
+    {colab}`Open chapter 1 in Colab <chapters/01_a_set_not_a_sequence.ipynb>`
+"""
+
+from __future__ import annotations
+
+import re
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.util import logging
+from sphinx.util.docutils import ReferenceRole
+
+LOGGER = logging.getLogger(__name__)
+ICON_SCRIPT = re.compile(r"<script[^>]*/fontawesome\.js[^>]*></script>")
+DESCRIPTION_LENGTH = 160
+
+
+def colab_url(repository: str, branch: str, colab: str, notebook: str) -> str:
+    """Address at which Colab opens `notebook`, a path from the root of a GitHub repository."""
+    owner_and_name = repository.removeprefix("https://github.com/").strip("/")
+    return f"{colab.rstrip('/')}/github/{owner_and_name}/blob/{branch}/{notebook}"
+
+
+class ColabRole(ReferenceRole):
+    """A link that opens a notebook of this book in Colab."""
+
+    def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
+        if not (Path(self.env.srcdir) / self.target).is_file():
+            LOGGER.warning("no notebook at %r for Colab to open", self.target, location=self.get_location())
+        options = self.config.html_theme_options
+        url = colab_url(
+            options["repository_url"],
+            options["repository_branch"],
+            options["launch_buttons"]["colab_url"],
+            self.target,
+        )
+        return [nodes.reference("", self.title, refuri=url, internal=False)], []
+
+
+def describe(doctree: nodes.document) -> str:
+    """The page's first paragraph that is more than a link, cut at a word."""
+    for paragraph in doctree.findall(nodes.paragraph):
+        is_a_link = len(paragraph.children) == 1 and isinstance(paragraph[0], nodes.reference)
+        if not is_a_link:
+            return shorten(" ".join(paragraph.astext().split()))
+    return ""
+
+
+def shorten(text: str) -> str:
+    if len(text) <= DESCRIPTION_LENGTH:
+        return text
+    return text[: DESCRIPTION_LENGTH - 1].rsplit(" ", 1)[0].rstrip(",;:") + "…"
+
+
+def without_icon_script(html: str) -> str:
+    """Drop the theme's icon script (0.5 MB gzipped); `icons.css` draws the few icons in use."""
+    return ICON_SCRIPT.sub("", html)
+
+
+def has_formula(doctree: nodes.document) -> bool:
+    return any(isinstance(node, (nodes.math, nodes.math_block)) for node in doctree.findall())
+
+
+def improve_page(
+    _app: Sphinx, _page: str, _template: str, context: dict[str, Any], doctree: nodes.document | None
+) -> None:
+    """Describe the page, leave MathJax out where no formula is, and let the template drop the icon script."""
+    context["without_icon_script"] = without_icon_script
+    if doctree is None:
+        return
+    if description := describe(doctree):
+        context["metatags"] += f'\n<meta name="description" content="{escape(description)}" />'
+    if not has_formula(doctree):
+        scripts = context["script_files"]
+        scripts[:] = [script for script in scripts if "mathjax/" not in str(script.filename)]
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    # Jupyter Book sets this for an extension that we leave out; unknown settings are warnings.
+    app.add_config_value("comments_config", {}, "")
+    app.add_role("colab", ColabRole())
+    app.connect("html-page-context", improve_page, priority=900)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

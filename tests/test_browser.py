@@ -1,0 +1,331 @@
+"""Every page of the book in a real browser without a network: light and dark, desk and phone, mouse and keyboard."""
+
+import functools
+import gzip
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, ConsoleMessage, Page, Playwright, Request, sync_playwright
+
+pytestmark = pytest.mark.slow
+
+PHONE = {"width": 375, "height": 800}
+DESK = {"width": 1280, "height": 900}
+FIRST_VISIT_LIMIT = 1_500_000
+CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
+SWITCHES = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-dev-shm-usage",
+    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
+]
+CHAPTER = "chapters/01_a_set_not_a_sequence"
+SOLUTION = "solutions/01_a_set_not_a_sequence"
+
+SETTLED = """async () => {
+    await window.MathJax?.startup?.promise;
+    await document.fonts.ready;
+    const still = document.createElement("style");
+    still.textContent = "* { transition: none !important; animation: none !important }";
+    document.head.append(still);
+}"""
+UNSET_FORMULAS = """() => [...document.querySelectorAll("article .math")]
+    .filter(box => !box.querySelector("mjx-container") || box.querySelector("mjx-merror, [data-mjx-error]"))
+    .map(box => box.textContent.trim())"""
+BEHEADED_FORMULAS = """() => [...document.querySelectorAll("article div.math")]
+    .filter(box => box.querySelector("mjx-math")?.getBoundingClientRect().left < box.getBoundingClientRect().left - 1)
+    .map(box => box.textContent.trim().slice(0, 80))"""
+RAW_TEX = r"""() => {
+    const seen = document.querySelector("article").cloneNode(true);
+    seen.querySelectorAll("mjx-container, pre, code, script").forEach(part => part.remove());
+    return seen.textContent.match(/\\[a-zA-Z]{2,}|\\\(|\$\$|\\begin\{/g) ?? [];
+}"""
+SEARCH_BOXES = """() => [...document.querySelectorAll(".search-button__button, form.bd-search")]
+    .filter(box => box.checkVisibility() && box.getBoundingClientRect().width > 0).length"""
+SPILLS = """() => {
+    const spill = document.documentElement.scrollWidth - window.innerWidth;
+    if (spill <= 0) return [];
+    const wide = [...document.querySelectorAll("main *")].filter(e => e.getBoundingClientRect().right > innerWidth + 1);
+    return [`the page is ${spill} px too wide`, ...wide.slice(0, 5).map(e => e.outerHTML.slice(0, 120))];
+}"""
+ONE_TOKEN_OF_A_KIND = """() => {
+    const seen = new Set();
+    for (const token of document.querySelectorAll("article pre span[class]")) {
+        const ground = [".cell_output", "details"].map(place => token.closest(place) !== null);
+        const kind = [token.className, ...ground].join();
+        if (seen.has(kind)) token.replaceWith(...token.childNodes);
+        seen.add(kind);
+    }
+}"""
+FILTERED_PICTURES = """() => [...document.querySelectorAll("article img")]
+    .filter(picture => getComputedStyle(picture).filter !== "none").map(picture => picture.src)"""
+
+
+@dataclass
+class Visit:
+    """What happened on a first visit of a page, and the page itself, still open."""
+
+    page: Page
+    base_url: str
+    complaints: list[str] = field(default_factory=list)
+    addresses: set[str] = field(default_factory=set)
+
+    def note_console(self, message: ConsoleMessage) -> None:
+        if message.type in {"error", "warning"}:
+            self.complaints.append(f"console {message.type}: {message.text}")
+
+    def note_failure(self, request: Request) -> None:
+        self.complaints.append(f"failed: {request.url} ({request.failure})")
+
+    def note_request(self, request: Request) -> None:
+        if not request.url.startswith("data:"):
+            self.addresses.add(request.url)
+
+
+@pytest.fixture(scope="module")
+def playwright() -> Iterator[Playwright]:
+    with sync_playwright() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def browser(playwright: Playwright) -> Iterator[Browser]:
+    executable = next(filter(None, map(shutil.which, CHROMIUM)), None)
+    if executable is None:
+        missing = f"no browser: none of {', '.join(CHROMIUM)} is installed (on Debian: apt-get install chromium)"
+        pytest.fail(missing) if os.environ.get("CI") else pytest.skip(missing)
+    with playwright.chromium.launch(executable_path=executable, args=SWITCHES) as running:
+        yield running
+
+
+def open_page(browser: Browser, address: str, base_url: str) -> Visit:
+    """Visit `address` as a new reader does, and wait until formulas and fonts are there."""
+    tab = browser.new_page(viewport=DESK, color_scheme="light")
+    visit = Visit(tab, base_url)
+    tab.on("console", visit.note_console)
+    tab.on("pageerror", lambda error: visit.complaints.append(f"script error: {error}"))
+    tab.on("requestfailed", visit.note_failure)
+    tab.on("request", visit.note_request)
+    tab.on("response", lambda answer: answer.ok or visit.complaints.append(f"{answer.status}: {answer.url}"))
+    tab.goto(base_url + address, wait_until="load")
+    tab.evaluate(SETTLED)
+    return visit
+
+
+@pytest.fixture(scope="module")
+def visit(browser: Browser, base_url: str, page: str) -> Iterator[Visit]:
+    visit = open_page(browser, f"{page}.html", base_url)
+    yield visit
+    visit.page.close()
+
+
+@pytest.fixture
+def light(visit: Visit) -> Page:
+    return lit(visit.page, "light", DESK)
+
+
+@pytest.fixture
+def dark(visit: Visit) -> Page:
+    return lit(visit.page, "dark", DESK)
+
+
+@pytest.fixture
+def phone(visit: Visit) -> Page:
+    return lit(visit.page, "light", PHONE)
+
+
+def lit(page: Page, scheme: str, size: dict) -> Page:
+    page.emulate_media(color_scheme=scheme)
+    page.set_viewport_size(size)
+    page.wait_for_function("theme => document.documentElement.dataset.theme === theme", arg=scheme)
+    return page
+
+
+@pytest.fixture
+def fresh(browser: Browser, base_url: str) -> Iterator[Page]:
+    """A page of its own for a test that clicks and types."""
+    tab = browser.new_page(viewport=DESK, base_url=base_url)
+    yield tab
+    tab.close()
+
+
+# ---- each page, on a first visit
+
+
+def test_page_loads_without_complaint(visit: Visit) -> None:
+    assert visit.complaints == []
+
+
+def test_page_asks_no_other_host(visit: Visit) -> None:
+    assert {address for address in visit.addresses if not address.startswith(visit.base_url)} == set()
+
+
+def test_first_visit_is_light(
+    visit: Visit, page: str, site: Path, record_property: Callable[[str, object], None]
+) -> None:
+    files = {unquote(urlsplit(address).path).lstrip("/") for address in visit.addresses}
+    weight = sum(gzipped_size(site / file) for file in files)
+    record_property("page weight", f"{weight / 1000:7.0f} kB  {page}")
+    assert weight < FIRST_VISIT_LIMIT
+
+
+@functools.cache
+def gzipped_size(file: Path) -> int:
+    return len(gzip.compress(file.read_bytes(), compresslevel=6))
+
+
+def test_every_formula_is_typeset(light: Page) -> None:
+    assert light.evaluate(UNSET_FORMULAS) == []
+    assert light.evaluate(RAW_TEX) == []
+
+
+def test_one_search_box_is_seen(light: Page) -> None:
+    assert light.evaluate(SEARCH_BOXES) == 1
+
+
+def test_one_search_box_is_seen_on_a_phone(phone: Page) -> None:
+    assert phone.evaluate(SEARCH_BOXES) == 1
+
+
+def test_nothing_is_wider_than_a_phone(phone: Page) -> None:
+    """Wide formulas, tables and code scroll in their own box."""
+    phone.evaluate("document.querySelectorAll('article details').forEach(details => details.open = true)")
+    assert phone.evaluate(SPILLS) == []
+    assert phone.evaluate(BEHEADED_FORMULAS) == []
+
+
+def test_pictures_keep_their_colours_in_the_dark(dark: Page) -> None:
+    assert dark.evaluate(FILTERED_PICTURES) == []
+
+
+def test_page_is_accessible_in_the_light(light: Page) -> None:
+    assert barriers(light) == []
+
+
+def test_page_is_accessible_in_the_dark(dark: Page) -> None:
+    assert barriers(dark) == []
+
+
+def barriers(page: Page) -> list[str]:
+    """Serious and critical violations that axe finds, contrast included, with all folded text open.
+
+    A chapter has thousands of coloured words of code. One of each kind is enough, and four times as fast.
+    """
+    page.evaluate("document.querySelectorAll('article details').forEach(details => details.open = true)")
+    page.evaluate(ONE_TOKEN_OF_A_KIND)
+    found = Axe().run(page, options={"resultTypes": ["violations"]}).response["violations"]
+    return [
+        f"{violation['id']}: {node['html'][:150]} ({node['failureSummary'].splitlines()[-1].strip()})"
+        for violation in found
+        if violation["impact"] in {"serious", "critical"}
+        for node in violation["nodes"]
+    ]
+
+
+def test_the_tests_of_a_page_can_fail(fresh: Page) -> None:
+    fresh.set_viewport_size(PHONE)
+    fresh.set_content(
+        """<main><article style="width: 900px; background: white"><p style="color: #ccc">pale</p><a href="#"></a>
+        <p class="math">\\(\\frac12\\)</p><img src="data:," style="filter: invert(1)"></article></main>
+        <button class="search-button__button">Search</button><form class="bd-search"><input></form>"""
+    )
+    assert len(fresh.evaluate(UNSET_FORMULAS)) == 1
+    assert fresh.evaluate(RAW_TEX) != []
+    assert fresh.evaluate(SEARCH_BOXES) == 2
+    assert fresh.evaluate(SPILLS) != []
+    assert len(fresh.evaluate(FILTERED_PICTURES)) == 1
+    assert {barrier.split(":")[0] for barrier in barriers(fresh)} >= {"color-contrast", "link-name", "image-alt"}
+
+
+def test_a_missing_file_and_a_foreign_host_are_noticed(browser: Browser, base_url: str) -> None:
+    visit = open_page(browser, "search.html", base_url)
+    visit.page.evaluate("""() => Promise.all(["missing.png", "https://elsewhere.example/far.png"].map(
+        source => new Promise(done => Object.assign(new Image(), {onerror: done, src: source}))))""")
+    visit.page.close()
+    assert any("missing.png" in complaint for complaint in visit.complaints)
+    assert {address for address in visit.addresses if not address.startswith(base_url)} == {
+        "https://elsewhere.example/far.png"
+    }
+
+
+# ---- what a reader does
+
+
+def test_search_finds_the_chapter_while_one_types(fresh: Page) -> None:
+    fresh.goto("book/intro.html")
+    fresh.keyboard.press("Control+k")
+    fresh.keyboard.type("equivariance", delay=10)
+    result = fresh.locator(f'#pst-search-dialog #search-results a[href*="{CHAPTER}"]').first
+    result.wait_for()
+    assert barriers(fresh) == []
+    result.click()
+    assert CHAPTER in fresh.url
+
+
+def test_search_page_finds_the_chapter(fresh: Page) -> None:
+    fresh.goto("search.html?q=equivariance")
+    fresh.locator(f'#search-results a[href*="{CHAPTER}"]').first.wait_for()
+    assert fresh.evaluate(SEARCH_BOXES) == 1
+    assert barriers(fresh) == []
+    assert barriers(lit(fresh, "dark", DESK)) == []
+
+
+def test_enter_unfolds_a_solution_and_folds_it_again(fresh: Page) -> None:
+    fresh.goto(f"{SOLUTION}.html")
+    summary = fresh.locator("details.hide > summary").first
+    code = fresh.locator("details.hide pre").first
+    assert not code.is_visible()
+    summary.focus()
+    fresh.keyboard.press("Enter")
+    assert code.is_visible()
+    fresh.keyboard.press("Enter")
+    assert not code.is_visible()
+
+
+def test_tab_reaches_what_is_folded_and_shows_where_it_is(fresh: Page) -> None:
+    fresh.goto(f"{SOLUTION}.html")
+    fresh.locator("article").click(position={"x": 1, "y": 1})
+    for _ in range(40):
+        fresh.keyboard.press("Tab")
+        if fresh.evaluate("document.activeElement.matches('details.hide > summary')"):
+            break
+    outline = "getComputedStyle(document.activeElement).outlineStyle"
+    assert fresh.evaluate("document.activeElement.matches('details.hide > summary')")
+    assert fresh.evaluate(outline) != "none"
+
+
+def test_theme_button_turns_the_page_dark(fresh: Page) -> None:
+    fresh.goto("book/intro.html")
+    for _ in range(3):
+        if fresh.evaluate("document.documentElement.dataset.mode") == "dark":
+            break
+        fresh.locator(".theme-switch-button").click()
+    assert fresh.evaluate("document.documentElement.dataset.theme") == "dark"
+
+
+def test_map_of_the_doors_is_one_picture_at_every_width(fresh: Page) -> None:
+    fresh.goto("book/intro.html")
+    for size, shown in ((DESK, "doors-wide"), (PHONE, "doors-tall")):
+        fresh.set_viewport_size(size)
+        visible = fresh.locator(".doors svg:visible")
+        assert visible.count() == 1
+        assert shown in (visible.get_attribute("class") or "")
+
+
+def test_paper_is_white_and_unfolded(fresh: Page) -> None:
+    fresh.emulate_media(color_scheme="dark")
+    fresh.goto(f"{SOLUTION}.html")
+    fresh.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+    assert fresh.evaluate("document.documentElement.dataset.theme") == "light"
+    assert fresh.locator("article details:not([open])").count() == 0
+    fresh.evaluate("window.dispatchEvent(new Event('afterprint'))")
+    assert fresh.evaluate("document.documentElement.dataset.theme") == "dark"
+    assert fresh.locator("article details[open]").count() == 0

@@ -1,0 +1,71 @@
+"""A chapter teaches what the library does: the two definitions are the same code."""
+
+import ast
+import importlib
+from pathlib import Path
+
+import nbformat
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+# What each chapter defines anew, and where the library keeps it.
+TAUGHT = {
+    "01_a_set_not_a_sequence": {
+        "masked_softmax": "posenc.attention",
+        "attention": "posenc.attention",
+        "permute": "posenc.symmetry",
+        "difference": "posenc.symmetry",
+        "equivariance_error": "posenc.symmetry",
+    },
+}
+
+
+class Bare(ast.NodeTransformer):
+    """Take docstrings and annotations away: they are the library's manners, not its mathematics."""
+
+    def visit_FunctionDef(self, node):
+        node.returns = None
+        return self._without_docstring(node)
+
+    def visit_ClassDef(self, node):
+        return self._without_docstring(node)
+
+    def _without_docstring(self, node):
+        self.generic_visit(node)
+        if ast.get_docstring(node) is not None:
+            node.body = node.body[1:]
+        return node
+
+    def visit_arg(self, node):
+        node.annotation = None
+        return node
+
+    def visit_AnnAssign(self, node):
+        return ast.Assign(targets=[node.target], value=node.value, lineno=node.lineno)
+
+
+def definitions(source: str) -> dict[str, str]:
+    """Name to bare code of every top-level function and class; the last one wins."""
+    nodes = [n for n in ast.parse(source).body if isinstance(n, (ast.FunctionDef, ast.ClassDef))]
+    return {node.name: ast.unparse(Bare().visit(node)) for node in nodes}
+
+
+def code_of(notebook: Path) -> str:
+    cells = nbformat.read(notebook, as_version=4).cells
+    lines = "\n".join(c.source for c in cells if c.cell_type == "code").splitlines()
+    return "\n".join(line.replace("%pip", "pass  # %pip") for line in lines)
+
+
+@pytest.mark.parametrize(("chapter", "name"), [(chapter, name) for chapter, names in TAUGHT.items() for name in names])
+def test_chapter_and_library_define_the_same(chapter, name):
+    taught = definitions(code_of(ROOT / "chapters" / f"{chapter}.ipynb"))
+    module = importlib.import_module(TAUGHT[chapter][name])
+    kept = definitions(Path(module.__file__).read_text(encoding="utf-8"))
+    assert taught[name] == kept[name]
+
+
+def test_every_chapter_is_listed_and_the_comparison_can_fail():
+    assert {p.stem for p in (ROOT / "chapters").glob("*.ipynb")} == set(TAUGHT)
+    assert definitions("def f(x: int) -> int:\n    'Doc.'\n    return x") == definitions("def f(x):\n    return x")
+    assert definitions("def f(x):\n    return x") != definitions("def f(x):\n    return -x")

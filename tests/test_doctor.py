@@ -1,0 +1,94 @@
+"""`python -m posenc doctor` tells a reader whether the notebooks can run, also where almost nothing is installed."""
+
+import os
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+from posenc import __main__, doctor
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def test_environment_of_the_tests_is_fit(capsys: pytest.CaptureFixture[str]) -> None:
+    assert __main__.main(["doctor"]) == 0
+    printed = capsys.readouterr().out
+    assert f"torch         {metadata.version('torch')}" in printed
+    assert "threads on" in printed
+    assert printed.endswith("The notebooks can run here.\n")
+
+
+def test_bare_python_gets_one_mending_line_for_each_package_and_no_traceback() -> None:
+    """`-S` hides every installed package, as on a computer where Python was installed a minute ago."""
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    command = [sys.executable, "-S", "-m", "posenc", "doctor"]
+    bare = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert bare.returncode == 1
+    assert bare.stderr == ""
+    for package in doctor.NEEDED:
+        assert f'to mend it:   python -m pip install "{package}>=' in bare.stdout
+    assert "device        unknown without torch" in bare.stdout
+
+
+def verdicts() -> dict[str, doctor.Finding]:
+    return {finding.subject: finding for finding in doctor.reader()}
+
+
+def test_one_missing_package_is_enough_to_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = metadata.version
+
+    def version(name: str) -> str:
+        if name == "matplotlib":
+            raise metadata.PackageNotFoundError(name)
+        return real(name)
+
+    monkeypatch.setattr(metadata, "version", version)
+    missing = [finding.subject for finding in verdicts().values() if finding.verdict == "missing"]
+    assert missing == ["matplotlib"]
+    assert doctor.main() == 1
+
+
+def test_package_that_is_too_old_is_named_with_its_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = metadata.version
+    monkeypatch.setattr(metadata, "version", lambda name: "1.26.4" if name == "numpy" else real(name))
+    numpy = verdicts()["numpy"]
+    assert (numpy.verdict, numpy.says) == ("missing", "1.26.4 is older than 2.0")
+    assert numpy.mend == 'python -m pip install --upgrade "numpy>=2.0"'
+
+
+def test_package_that_is_there_but_broken_is_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "torch.py").write_text("raise OSError('libcudart.so: cannot open shared object file\\nmore')")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    torch = verdicts()["torch"]
+    assert torch.verdict == "missing"
+    assert torch.says.endswith("does not import: OSError: libcudart.so: cannot open shared object file")
+
+
+def test_python_that_is_too_old_is_said_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "PYTHON", (99, 0))
+    first = next(doctor.reader())
+    assert (first.subject, first.verdict) == ("Python", "missing")
+
+
+def test_tools_of_contributors_are_never_demanded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor.shutil, "which", lambda _: None)
+    findings = {finding.subject: finding for finding in doctor.contributor()}
+    assert findings["git"].verdict == findings["chromium"].verdict == "note"
+    assert findings["chromium"].mend == "apt-get install chromium"
+    assert doctor.main() == 0
+
+
+def test_checkout_is_told_from_an_installed_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "the checkout in" in doctor.library().says
+    monkeypatch.setattr(doctor.posenc, "__file__", str(tmp_path / "posenc" / "__init__.py"))
+    assert "an installed copy in" in doctor.library().says
+
+
+@pytest.mark.parametrize(("variable", "answer"), [("COLAB_RELEASE_TAG", "yes"), ("ANOTHER", "no")])
+def test_colab_is_recognised(variable: str, answer: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(variable, "release-1")
+    assert verdicts()["Colab"].says == answer

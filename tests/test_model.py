@@ -1,0 +1,87 @@
+"""The small Transformer, its tasks and its training."""
+
+import math
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from posenc.encoding import RowNumber
+from posenc.masks import Causal
+from posenc.model import Transformer, build
+from posenc.symmetry import difference, invariance_error, must_break
+from posenc.tasks import ANIMALS, all_sentences, encode, is_present, who_acts
+from posenc.train import accuracy, train
+
+SETTINGS = {"vocabulary": 9, "d_model": 16, "n_layers": 2, "n_heads": 2, "n_outputs": 2}
+
+
+@pytest.mark.parametrize(("readout", "shape"), [("each", (3, 5, 2)), ("mean", (3, 2)), ("last", (3, 2))])
+def test_shapes_of_the_readouts(readout, shape):
+    tokens = torch.randint(9, (3, 5))
+    assert build(0, readout=readout, **SETTINGS)(tokens).shape == shape
+
+
+def test_unknown_readout_is_refused():
+    with pytest.raises(ValueError, match="readout must be 'mean', 'last' or 'each', got 'cls'"):
+        Transformer(readout="cls", **SETTINGS)
+
+
+def test_pooled_model_is_invariant_until_a_door_opens():
+    def error(encoding):
+        model = build(0, encoding=encoding, readout="mean", **SETTINGS).double()
+        tokens = torch.tensor([[0, 1, 2, 3, 4, 5]])
+        return difference(model(tokens), model(tokens[:, torch.tensor([3, 0, 5, 1, 2, 4])]))
+
+    assert error(None) < 1e-12
+    must_break(error(RowNumber()))
+    must_break(error(Causal()))
+
+
+def test_read_out_of_the_last_row_is_not_symmetric():
+    model = build(0, readout="last", **SETTINGS).double()
+    embedded = lambda rows: model.to_logits(model._read(rows))  # noqa: E731
+    must_break(invariance_error(embedded, torch.randn(5, 16, dtype=torch.float64), torch.arange(5).roll(1)))
+
+
+def test_one_seed_is_one_model_and_the_global_state_stays():
+    torch.manual_seed(7)
+    expected = torch.rand(1)
+    torch.manual_seed(7)
+    a, b, c = build(1, **SETTINGS), build(1, **SETTINGS), build(2, **SETTINGS)
+    assert torch.equal(torch.rand(1), expected)
+    assert torch.equal(a.embedding.weight, b.embedding.weight)
+    assert not torch.equal(a.embedding.weight, c.embedding.weight)
+
+
+def test_sentences_come_in_pairs_of_opposite_labels():
+    task = who_acts()
+    label = dict(zip(all_sentences(), task.labels.tolist(), strict=True))
+    assert len(task) == 90
+    for sentence, answer in label.items():
+        a, verb, b = sentence.split()
+        assert label[f"{b} {verb} {a}"] == 1 - answer
+    assert label["dog bites man"] == (ANIMALS.index("dog") < ANIMALS.index("man"))
+    assert is_present("dog").labels.sum() == 2 * 5 * 3
+
+
+def test_unknown_word_is_named():
+    with pytest.raises(ValueError, match="'whale' is not in the vocabulary"):
+        encode("dog bites whale")
+
+
+def test_training_is_reproducible_and_learns_what_can_be_learned():
+    runs = []
+    for _ in range(2):
+        model = build(0, encoding=RowNumber(), readout="mean", **SETTINGS)
+        runs.append(train(model, who_acts(), steps=60, learning_rate=1e-2))
+    assert runs[0] == pytest.approx(runs[1], rel=1e-3)
+    assert accuracy(model, who_acts()) > 0.9
+
+
+def test_loss_of_a_set_model_never_falls_below_ln_2():
+    model, task = build(0, readout="mean", **SETTINGS), who_acts()
+    train(model, task, steps=30)
+    model.double()
+    assert F.cross_entropy(model(task.tokens), task.labels).item() >= math.log(2) - 1e-12
+    assert accuracy(model, task) == pytest.approx(0.5, abs=0.1)
