@@ -11,6 +11,9 @@ BRANCH ?= main
 # An inherited MPLBACKEND would keep figures from being displayed in notebooks.
 unexport MPLBACKEND
 
+# Two notebooks or test files run side by side on two cores: more threads each would only wait for one another.
+test notebooks exercises: export OMP_NUM_THREADS = 1
+
 .DEFAULT_GOAL := help
 .PHONY: help book serve test notebooks exercises bench lock repository clean
 

@@ -16,7 +16,8 @@ def describe(device: torch.device) -> str:
     """The device in words: 'CPU, 2 threads' or the GPU's own name."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    return f"CPU, {torch.get_num_threads()} threads"
+    threads = torch.get_num_threads()
+    return f"CPU, {threads} thread{'s' if threads > 1 else ''}"
 
 
 def real_size(*, on_gpu: T, elsewhere: T) -> tuple[torch.device, T]:

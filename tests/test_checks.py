@@ -104,6 +104,14 @@ def test_no_exception_escapes(error):
     assert examine(shuffle_rows, exercise_named("shuffle_rows")).status == "wrong"
 
 
+def test_an_exception_inside_a_property_names_the_learners_line_not_ours():
+    def same_pair_other_weight():
+        return 1 / 0
+
+    complaint = examine(same_pair_other_weight, exercise_named("same_pair_other_weight")).findings[0].complaint
+    assert complaint == "ZeroDivisionError: division by zero (line 2 of your function: `return 1 / 0`)"
+
+
 def test_global_state_is_put_back():
     def shuffle_rows(x, permutation):
         torch.manual_seed(5)
@@ -143,6 +151,7 @@ SAME = [
     (2.0, 2),
     (2, 2.0),
     (0.5, torch.tensor(0.5)),
+    (1.7781512503836436, float(torch.tensor(1.7781512503836436))),  # through float32
     ((1, "a"), [1, "a"]),
     ({"a": 1.5}, {"a": 1.5}),
     (torch.tensor([1e8, 1.0]), torch.tensor([1e8 + 8, 1.0])),  # the last bit of float32
@@ -163,6 +172,11 @@ DIFFERENT = [
     ({"a": 1}, {"b": 1}, "missing ['a']; not asked for ['b']"),
     ({"a": 1}, {"a": 2}, "expected 1 at ['a'], got 2"),
     ((1.0, 2.0), (1.0,), "expected 2 values, got 1"),
+    ((torch.ones(3), torch.ones(3)), torch.ones(3, 2), "as in `return a, b`; got a tensor of shape (3, 2)"),
+    (1.5, (1.5, 2), "expected one number, got (1.5, 2)"),
+    (1.778151250, 1.778, "expected 1.778151, got 1.778"),
+    (1e-17, 2.9, "expected nearly 0, got 2.9"),
+    (1.5, 10**400, "got infinity, 1 times"),
     ("yes", "no", "expected 'yes', got 'no'"),
 ]
 

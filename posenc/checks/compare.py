@@ -14,7 +14,9 @@ import torch
 
 from posenc.checks.exercise import Complaint
 
-# A right answer that sums in another order is off by a few last bits; a wrong one by far more.
+# A right answer that sums in another order is off by a few last bits; a wrong one by far more. A plain Python number
+# may come from float32 arithmetic.
+PLAIN_NUMBER_TOLERANCE = 1e-6
 RELATIVE_TOLERANCE = {torch.float64: 1e-8, torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 5e-2}
 
 
@@ -48,10 +50,10 @@ def _compare_mappings(got: Any, expected: Mapping, where: str) -> Complaint:
 
 
 def _compare_sequences(got: Any, expected: Sequence, where: str) -> Complaint:
-    if isinstance(got, (torch.Tensor, np.ndarray)) and got.ndim:
-        got = list(got)
     if not isinstance(got, Sequence) or isinstance(got, str):
-        return f"expected {len(expected)} values in a {type(expected).__name__}, got {short(got)}"
+        return (
+            f"expected {len(expected)} things{' at ' + where if where else ''}, as in `return a, b`; got {short(got)}"
+        )
     if len(got) != len(expected):
         return f"expected {len(expected)} values{' at ' + where if where else ''}, got {len(got)}"
     return _first_complaint((g, e, f"{where}[{i}]") for i, (g, e) in enumerate(zip(got, expected, strict=True)))
@@ -62,6 +64,8 @@ def _first_complaint(triples) -> Complaint:
 
 
 def _compare_arrays(got: Any, expected: Any, at: str) -> Complaint:
+    if isinstance(expected, Number) and isinstance(got, (list, tuple)):
+        return f"expected one number{at}, got {short(got)}"
     try:
         got_array, expected_array = as_tensor(got), as_tensor(expected)
     except (TypeError, ValueError, RuntimeError):
@@ -74,11 +78,12 @@ def _compare_arrays(got: Any, expected: Any, at: str) -> Complaint:
             return f"expected {expected_kind} numbers{at}, got {got_kind} ones ({got_array.dtype})"
         if not whole_where_float and not float(got).is_integer():
             return f"expected a whole number{at}, got {short(got)}"
-    return _compare_numbers(got_array, expected_array, at)
+    at_least = PLAIN_NUMBER_TOLERANCE if isinstance(expected, float) else 0.0
+    return _compare_numbers(got_array, expected_array, at, at_least)
 
 
-def _compare_numbers(got: torch.Tensor, expected: torch.Tensor, at: str) -> Complaint:
-    tolerance = max(RELATIVE_TOLERANCE.get(t.dtype, 0.0) for t in (got, expected))
+def _compare_numbers(got: torch.Tensor, expected: torch.Tensor, at: str, at_least: float) -> Complaint:
+    tolerance = max(at_least, *(RELATIVE_TOLERANCE.get(t.dtype, 0.0) for t in (got, expected)))
     if expected.dtype in (torch.float64, torch.float32):
         tolerance = min(tolerance, RELATIVE_TOLERANCE[torch.float32])
     got, expected = got.to(torch.complex128), expected.to(torch.complex128)
@@ -95,7 +100,8 @@ def _compare_numbers(got: torch.Tensor, expected: torch.Tensor, at: str) -> Comp
     first = tuple(int(i) for i in wrong.nonzero()[0])
     index = f" at {list(first)}" if first else at
     count = f"; {int(wrong.sum())} of {wrong.numel()} numbers differ" if wrong.numel() > 1 else ""
-    return f"expected {_number(expected[first])}{index}, got {_number(got[first])}{count}"
+    wanted, came = _distinguishable(expected[first].item(), got[first].item())
+    return f"expected {wanted}{index}, got {came}{count}"
 
 
 def as_tensor(value: Any) -> torch.Tensor:
@@ -108,6 +114,8 @@ def as_tensor(value: Any) -> torch.Tensor:
         return torch.stack([as_tensor(v) for v in value])
     if isinstance(value, (str, bytes)):
         raise TypeError("text is not a number")
+    if type(value) is int and abs(value) >= 2**63:  # too large for any array of whole numbers
+        value = math.inf if abs(value) > 1e300 else float(value)
     array = np.asarray(value)
     if array.dtype.kind not in "biufc":
         raise TypeError(f"not numbers: {array.dtype}")
@@ -134,10 +142,21 @@ def short(value: Any) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def _number(value: torch.Tensor) -> str:
-    value = value.item()
-    if isinstance(value, complex) and value.imag == 0:
-        value = value.real
-    if isinstance(value, float) and math.isfinite(value) and value == int(value) and abs(value) < 1e6:
+def _distinguishable(a: complex, b: complex) -> tuple[str, str]:
+    """Two numbers with as many digits as it takes to tell them apart, and no more."""
+    for digits in (4, 7, 10, 17):
+        words = _number(a, digits), _number(b, digits)
+        if words[0] != words[1]:
+            return words
+    return words
+
+
+def _number(value: complex, digits: int) -> str:
+    if value.imag:
+        return f"{value:.{digits}g}"
+    value = value.real
+    if value and abs(value) < 1e-12:
+        return "nearly 0"
+    if math.isfinite(value) and value == int(value) and abs(value) < 1e6:
         return str(int(value))
-    return f"{value:.4g}"
+    return f"{value:.{digits}g}"

@@ -85,7 +85,7 @@ def _findings(function: Callable, exercise: Exercise, seed: int) -> list[Finding
 
 
 def _examine_property(function: Callable, prop: Property, seed: int) -> Complaint:
-    outcome = call(lambda: prop.test(guarded(function), generator(seed)), ())
+    outcome = call(prop.test, (guarded(function), generator(seed)), blame=function)
     return outcome.complaint or outcome.value
 
 
@@ -98,7 +98,7 @@ def _examine_case(function: Callable, exercise: Exercise, case: Case, seed: int)
     if got.complaint:
         return got.complaint
     if changed(arguments, _arguments(case, seed)):
-        return "your function changed its input; work on a copy (`x.clone()`) or make a new tensor"
+        return "your function changed its input; work on a copy"
     return compare(got.value, expected.value)
 
 
@@ -146,8 +146,11 @@ def guarded(function: Callable) -> Callable:
     return call_and_put_back
 
 
-def call(function: Callable, arguments: tuple) -> Outcome:
-    """Call it; put an exception into words. KeyboardInterrupt counts as one: the report says who stopped it."""
+def call(function: Callable, arguments: tuple, blame: Callable | None = None) -> Outcome:
+    """Call it; put an exception into words, with the line of the learner's function (`blame`, if not `function`).
+
+    KeyboardInterrupt counts as an exception: the report says who stopped it.
+    """
     try:
         with steady(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -155,7 +158,7 @@ def call(function: Callable, arguments: tuple) -> Outcome:
     except KeyboardInterrupt:
         return Outcome(complaint="you stopped it; does a loop never end?", error=KeyboardInterrupt)
     except BaseException as error:
-        return Outcome(complaint=_in_words(function, error), error=type(error))
+        return Outcome(complaint=_in_words(blame or function, error), error=type(error))
 
 
 def _in_words(function: Callable, error: BaseException) -> str:

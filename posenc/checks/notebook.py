@@ -42,7 +42,10 @@ def lines_of(report: Report) -> list[tuple[str, str, str]]:
     """(mark, name, words) a line: the form that both renderings share."""
     exercise = report.exercise
     if report.status == "not attempted":
-        return [("○", exercise.name, f"not attempted yet ({_counted(exercise.points, 'point')} to win)")]
+        words = (
+            f"not attempted yet: {_counted(exercise.points, 'point')} to win. Write your code in place of the `raise`"
+        )
+        return [("○", exercise.name, words)]
     lines = [("", exercise.name, _points(report.points, exercise))]
     lines += [("✗" if f.complaint else "✓", f.name, f.complaint or "") for f in report.findings]
     if report.mistake:
