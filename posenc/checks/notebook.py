@@ -43,7 +43,7 @@ def lines_of(report: Report) -> list[tuple[str, str, str]]:
     exercise = report.exercise
     if report.status == "not attempted":
         words = (
-            f"not attempted yet: {_counted(exercise.points, 'point')} to win. Write your code in place of the `raise`"
+            f"not attempted yet: {_counted(exercise.points, 'point')} to win. Your code goes where the raise stands"
         )
         return [("○", exercise.name, words)]
     lines = [("", exercise.name, _points(report.points, exercise))]
