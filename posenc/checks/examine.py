@@ -67,11 +67,10 @@ def examine(function: Callable, exercise: Exercise, seed: int = PUBLIC_SEED) -> 
         if first.error is NotImplementedError:
             return Report(exercise, "not attempted")
         findings = tuple(_findings(function, exercise, seed))
-    wrong = sum(f.complaint is not None for f in findings)
-    if not wrong:
-        return Report(exercise, "correct", findings, printed=printed.getvalue())
-    status: Status = "wrong" if wrong == len(findings) else "partly"
-    return Report(exercise, status, findings, named_mistake(function, exercise, seed), printed.getvalue())
+        wrong = sum(f.complaint is not None for f in findings)
+        mistake = named_mistake(function, exercise, seed) if wrong else None
+    status: Status = "correct" if not wrong else "wrong" if wrong == len(findings) else "partly"
+    return Report(exercise, status, findings, mistake, printed.getvalue())
 
 
 def _findings(function: Callable, exercise: Exercise, seed: int) -> list[Finding]:

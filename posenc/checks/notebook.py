@@ -21,11 +21,11 @@ def check(function: Callable) -> None:
     name = getattr(function, "__name__", None)
     exercise = exercise_named(name) if callable(function) and name else None
     if exercise is None:
-        show_lines(_unknown(function, name))
+        display(Shown(_unknown(function, name)))
         return
     report = examine(function, exercise)
     _best[exercise.name] = max(_best.get(exercise.name, 0), report.points)
-    show_lines(lines_of(report))
+    display(Shown(lines_of(report)))
 
 
 def scoreboard(chapter: int) -> None:
@@ -35,19 +35,21 @@ def scoreboard(chapter: int) -> None:
     rows = [
         ("✓" if _best.get(e.name, 0) == e.points else "·", e.name, _points(_best.get(e.name, 0), e)) for e in exercises
     ]
-    show_lines([("", f"Chapter {chapter}: {reached} of {total} points", ""), *rows])
+    display(Shown([("", f"Chapter {chapter}: {reached} of {total} points", ""), *rows]))
 
 
 def lines_of(report: Report) -> list[tuple[str, str, str]]:
     """(mark, name, words) a line: the form that both renderings share."""
     exercise = report.exercise
     if report.status == "not attempted":
-        words = (
-            f"not attempted yet: {_counted(exercise.points, 'point')} to win. Your code goes where the raise stands"
-        )
+        words = f"not attempted yet: {_counted(exercise.points, 'point')} to win. Your code goes where the raise stands"
         return [("○", exercise.name, words)]
     lines = [("", exercise.name, _points(report.points, exercise))]
-    lines += [("✗" if f.complaint else "✓", f.name, f.complaint or "") for f in report.findings]
+    said: str | None = None
+    for finding in report.findings:
+        words = "the same" if finding.complaint and finding.complaint == said else finding.complaint or ""
+        lines.append(("✗" if finding.complaint else "✓", finding.name, words))
+        said = finding.complaint
     if report.mistake:
         lines.append(("→", f"Your result equals a known mistake: {report.mistake.name}.", report.mistake.hint))
     if report.printed:
@@ -57,9 +59,17 @@ def lines_of(report: Report) -> list[tuple[str, str, str]]:
     return lines
 
 
-def show_lines(lines: list[tuple[str, str, str]]) -> None:
+class Shown:
     """One output with two faces: HTML for a notebook, text for a terminal."""
-    display({"text/plain": as_text(lines), "text/html": as_html(lines)}, raw=True)
+
+    def __init__(self, lines: list[tuple[str, str, str]]):
+        self.lines = lines
+
+    def __repr__(self) -> str:
+        return as_text(self.lines)
+
+    def _repr_html_(self) -> str:
+        return as_html(self.lines)
 
 
 def as_text(lines: list[tuple[str, str, str]]) -> str:
