@@ -43,6 +43,19 @@ def translation_error(layer: Callable[[Tensor, Tensor], Tensor], x: Tensor, posi
     return difference(layer(x, positions + shift), layer(x, positions))
 
 
+def leak(layer: Layer, x: Tensor) -> float:
+    """Largest change of an earlier row when later rows change: 0 if no row sees what comes after it.
+
+    layer: (..., n, d) -> (..., n, any), x: (..., n, d). For each j, row j and all rows after it are negated, and the
+    rows before j are compared.
+    """
+    output, worst = layer(x), 0.0
+    for j in range(1, x.shape[-2]):
+        changed = torch.cat([x[..., :j, :], -x[..., j:, :]], dim=-2)
+        worst = max(worst, difference(layer(changed)[..., :j, :], output[..., :j, :]))
+    return worst
+
+
 def must_break(error: float, at_least: float = 1e-3) -> float:
     """Negative control: assert that a symmetry test fails where it has to, and return the error.
 

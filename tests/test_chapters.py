@@ -18,6 +18,18 @@ TAUGHT = {
         "difference": "posenc.symmetry",
         "equivariance_error": "posenc.symmetry",
     },
+    "02_what_a_set_can_say": {"shares": "posenc.sets", "DeepSets": "posenc.sets"},
+    "03_the_mask_door": {
+        "causal": "posenc.masks",
+        "sliding_window": "posenc.masks",
+        "chunked": "posenc.masks",
+        "padding": "posenc.masks",
+        "same_document": "posenc.masks",
+        "leak": "posenc.symmetry",
+        "fit_probe": "posenc.probe",
+        "apply_probe": "posenc.probe",
+        "r_squared": "posenc.probe",
+    },
 }
 
 
