@@ -1,5 +1,7 @@
 """The declarations prove themselves: right answers pass, every known mistake fails and is named."""
 
+import time
+
 import pytest
 import torch
 
@@ -112,6 +114,30 @@ def test_an_exception_inside_a_property_names_the_learners_line_not_ours():
     assert complaint == "ZeroDivisionError: division by zero (line 2 of your function: `return 1 / 0`)"
 
 
+def test_an_endless_loop_is_stopped_once_and_named(monkeypatch):
+    monkeypatch.setattr("posenc.checks.examine.SECONDS_A_CALL", 0.2)
+
+    def shuffle_rows(x, permutation):
+        while True:
+            pass
+
+    start = time.monotonic()
+    report = examine(shuffle_rows, exercise_named("shuffle_rows"))
+    assert time.monotonic() - start < 2
+    assert report.status == "wrong"
+    assert all("does a loop never end?" in f.complaint for f in report.findings)
+
+
+def test_a_forgotten_raise_below_real_code_is_not_taken_for_the_stub():
+    def shuffle_rows(x, permutation):
+        x = x[..., permutation, :]
+        raise NotImplementedError("your turn")
+
+    report = examine(shuffle_rows, exercise_named("shuffle_rows"))
+    assert report.status == "wrong"
+    assert "NotImplementedError" in report.findings[0].complaint
+
+
 def test_global_state_is_put_back():
     def shuffle_rows(x, permutation):
         torch.manual_seed(5)
@@ -161,14 +187,14 @@ DIFFERENT = [
     (torch.ones(1, 1, 2, 2), torch.ones(2, 2), "expected shape (1, 1, 2, 2), got (2, 2)"),
     (torch.ones(2), torch.ones(0), "expected shape (2,), got (0,)"),
     (torch.ones(2), 1.0, "expected shape (2,), got ()"),
-    (torch.ones(2), torch.ones(2, dtype=torch.int64), "expected floating-point numbers, got whole ones"),
+    (torch.ones(2), torch.ones(2, dtype=torch.int64), "expected floating-point values, got whole ones"),
     (torch.ones(2), None, "did you forget the `return`?"),
     (torch.ones(2), "1", "not made of numbers"),
     (torch.tensor([1.0, 2.0]), torch.tensor([1.0, torch.nan]), "got NaN, 1 times"),
     (torch.tensor([1.0, torch.inf]), torch.tensor([1.0, -torch.inf]), "expected inf at [1], got -inf"),
     (torch.tensor([1.0, 2.0]), torch.tensor([1.0, 2.1]), "expected 2 at [1], got 2.1"),
     (2, 2.5, "expected a whole number, got 2.5"),
-    (1, True, "expected whole numbers, got true/false ones"),
+    (1, True, "expected whole values, got true/false ones"),
     ({"a": 1}, {"b": 1}, "missing ['a']; not asked for ['b']"),
     ({"a": 1}, {"a": 2}, "expected 1 at ['a'], got 2"),
     ((1.0, 2.0), (1.0,), "expected 2 values, got 1"),
@@ -177,6 +203,7 @@ DIFFERENT = [
     (1.778151250, 1.778, "expected 1.778151, got 1.778"),
     (1e-17, 2.9, "expected nearly 0, got 2.9"),
     (1.5, 10**400, "got infinity, 1 times"),
+    (torch.tensor([True, False]), torch.tensor([True, True]), "expected False at [1], got True"),
     ("yes", "no", "expected 'yes', got 'no'"),
 ]
 

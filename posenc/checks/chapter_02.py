@@ -30,6 +30,11 @@ def _bag_key_by_trying(word: str) -> dict:
     return counts
 
 
+def _shortest_period(word: str) -> dict:
+    periods = (word[:d] for d in range(1, len(word) + 1) if word[:d] * (len(word) // d) == word)
+    return dict(Counter(next(periods)))
+
+
 def _random_word(generator: Generator) -> tuple:
     letters = "".join("ABCD"[i] for i in torch.randint(4, (7,), generator=generator))
     return (letters * 6,)
@@ -47,10 +52,16 @@ BAG_KEY = Exercise(
         with_arguments("BANANABANANA", "BANANABANANA"),
         with_arguments("one letter", "AAAA"),
         with_arguments("4 of one, 6 of another", "AABBBAABBB"),
+        with_arguments("two and two, no repetition", "ABBA"),
         with_arguments("counts 4, 6 and 9", "AAAABBBBBBCCCCCCCCC"),
         drawn("six times the same seven letters", _random_word),
     ),
     mistakes=(
+        Mistake(
+            "the shortest word that repeats",
+            _shortest_period,
+            "You looked for a word that is written several times over. The order must not matter: ABBA is a bag of AB.",
+        ),
         Mistake(
             "the counts as they are",
             lambda word: dict(Counter(word)),
@@ -110,11 +121,11 @@ def _right_answers(answer: Callable, enough: int) -> Complaint:
     if not isinstance(got, dict) or set(got) != set(truth):
         return "return the dict of the stub, with the same keys"
     if open_ones := [name for name, value in got.items() if type(value) is not bool]:
-        return f"say True or False, without quotes; still open: {'; '.join(open_ones)}"
+        return f"each answer must be True or False itself; look at: {'; '.join(open_ones)}"
     right = sum(got[name] == truth[name] for name in truth)
     if right >= enough:
         return None
-    return f"{right} of {len(truth)} are right. Which one do you doubt? Try it on AB and on AABB"
+    return f"{right} of {len(truth)} are right. Which one do you doubt? Search for two words with the same shares"
 
 
 def _all_but(*names: str) -> Callable[[], dict]:
@@ -141,6 +152,11 @@ WHAT_A_SET_CAN_ANSWER = Exercise(
                 "could its letters be rearranged into a palindrome?",
             ),
             "You know that order is lost. Something else is lost too: compare AB with AABB.",
+        ),
+        Mistake(
+            "everything is in reach",
+            _all_but(*(name for name, (_, in_reach) in QUESTIONS.items() if not in_reach)),
+            "Two things are lost, order and length. Look for a question that needs one of them.",
         ),
         Mistake(
             "rearranging is about the bag, so it is in reach",
@@ -192,12 +208,16 @@ def _shares_of(*shape: int, kinds: int = 5, longest: int = 9) -> Callable[[Gener
     return make
 
 
-def _keeps_float32(answer: Callable, generator: Generator) -> Complaint:
-    (shares,) = _shares_of(3)(generator)
-    got = answer(shares.float())
+def _dtype_complaint(got: Any, wanted: torch.dtype) -> Complaint:
     if not isinstance(got, Tensor):
         return f"return a tensor, not a {type(got).__name__}"
-    return None if got.dtype == torch.float32 else f"torch.float32 went in, {got.dtype} came out"
+    return None if got.dtype == wanted else f"{wanted} went in, {got.dtype} came out"
+
+
+def _counts_keep_dtype(answer: Callable, generator: Generator) -> Complaint:
+    (shares,) = _shares_of(3)(generator)
+    complaints = (_dtype_complaint(answer(shares.to(dtype)), dtype) for dtype in (torch.float32, torch.float64))
+    return next(filter(None, complaints), None)
 
 
 COUNTS_FROM_SHARES = Exercise(
@@ -210,17 +230,23 @@ COUNTS_FROM_SHARES = Exercise(
     cases=(
         with_arguments("BOS, one A, three B", torch.tensor([0.2, 0.2, 0.6])),
         with_arguments("BOS alone", torch.tensor([1.0, 0.0, 0.0])),
+        with_arguments("shares averaged over two words", torch.tensor([0.25, 0.375, 0.375])),
         drawn("one word", _shares_of()),
         drawn("a batch", _shares_of(4)),
         drawn("a square batch", _shares_of(5, 5)),
         drawn("a long text", _shares_of(2, longest=5000)),
     ),
-    properties=(Property("keeps the dtype", _keeps_float32),),
+    properties=(Property("keeps the dtype", _counts_keep_dtype),),
     mistakes=(
         Mistake(
             "times the length without BOS",
             lambda shares: shares[..., 1:] * (1 / shares[..., :1] - 1),
             "The shares were taken over all tokens, and BOS is one of them. Which length belongs to them?",
+        ),
+        Mistake(
+            "rounded",
+            lambda shares: (shares[..., 1:] / shares[..., :1]).round(),
+            "Do not round: averages over several words need not be whole, and rounding hides errors.",
         ),
         Mistake(
             "BOS left in",
@@ -624,6 +650,17 @@ def _empty_sets_unguarded(rows: Tensor, owner: Tensor, n_sets: int, how: str) ->
     return pooled.masked_fill(empty, {"sum": 0.0, "mean": math.nan, "max": -math.inf}[how])
 
 
+def _empty_maxima_unguarded(rows: Tensor, owner: Tensor, n_sets: int, how: str) -> Tensor:
+    return (_empty_sets_unguarded if how == "max" else pool_ragged)(rows, owner, n_sets, how)
+
+
+def _zeros_averaged_in(rows: Tensor, owner: Tensor, n_sets: int, how: str) -> Tensor:
+    if how != "mean":
+        return pool_ragged(rows, owner, n_sets, how)
+    index = owner.unsqueeze(-1).expand_as(rows)
+    return rows.new_zeros(n_sets, rows.shape[1]).scatter_reduce(0, index, rows, "mean")
+
+
 def _empty_means_unguarded(rows: Tensor, owner: Tensor, n_sets: int, how: str) -> Tensor:
     return (_empty_sets_unguarded if how == "mean" else pool_ragged)(rows, owner, n_sets, how)
 
@@ -646,11 +683,10 @@ def _row_order_does_not_matter(answer: Callable, generator: Generator) -> Compla
 
 
 def _pool_keeps_dtype(answer: Callable, generator: Generator) -> Complaint:
-    rows = normal(generator, 4, 2, dtype=torch.float32)
-    for how in ("sum", "mean", "max"):
-        got = answer(rows, torch.tensor([0, 2, 2, 0]), 3, how)
-        if not isinstance(got, Tensor) or got.dtype != torch.float32:
-            return f"{how}: torch.float32 went in, {getattr(got, 'dtype', type(got).__name__)} came out"
+    rows = normal(generator, 4, 2)
+    for how, dtype in product(("sum", "mean", "max"), (torch.float32, torch.float64)):
+        if complaint := _dtype_complaint(answer(rows.to(dtype), torch.tensor([0, 2, 2, 0]), 3, how), dtype):
+            return f"{how}: {complaint}"
     return None
 
 
@@ -701,6 +737,16 @@ POOL_RAGGED = Exercise(
             "the mean of an empty set",
             _empty_means_unguarded,
             "The mean of an empty set divides 0 by 0. It shall be zeros.",
+        ),
+        Mistake(
+            "the largest of an empty set",
+            _empty_maxima_unguarded,
+            "The largest of nothing is minus infinity. An empty set shall get zeros.",
+        ),
+        Mistake(
+            "zeros averaged in",
+            _zeros_averaged_in,
+            "`scatter_reduce` counts the zeros that you started from as one more row. See its option `include_self`.",
         ),
         Mistake(
             "the largest, but never below 0",
@@ -781,6 +827,33 @@ def _no_padding(generator: Generator) -> tuple:
     return normal(generator, 2, 4), normal(generator, 3, 5, 4), torch.tensor([5, 5, 5])
 
 
+def _rows_of_size(size: float) -> Callable[[Generator], tuple]:
+    """One seed along the rows, so that all scores are near `size`**2 / 2 times its sign; some padding."""
+
+    def make(generator: Generator) -> tuple:
+        direction = torch.ones(1, 4, dtype=torch.float64)
+        x = abs(size) * direction + normal(generator, 2, 4, 4)
+        return size * direction, x, torch.tensor([3, 4])
+
+    return make
+
+
+def _pool_keeps_its_dtype(answer: Callable, generator: Generator) -> Complaint:
+    seeds, x, lengths = _sets(0.0, 2, 3)(generator)
+    complaints = (
+        _dtype_complaint(answer(seeds.to(dtype), x.to(dtype), lengths), dtype)
+        for dtype in (torch.float32, torch.float64)
+    )
+    return next(filter(None, complaints), None)
+
+
+def _exponentials_without_maximum(seeds: Tensor, x: Tensor, lengths: Tensor) -> Tensor:
+    real = torch.arange(x.shape[1]) < lengths.unsqueeze(-1)
+    x = x.masked_fill(~real.unsqueeze(-1), 0.0)
+    weights = (seeds @ x.mT / x.shape[-1] ** 0.5).exp() * real.unsqueeze(-2)
+    return weights @ x / weights.sum(dim=-1, keepdim=True).clamp(min=torch.finfo(x.dtype).tiny)
+
+
 def _set_order_does_not_matter(answer: Callable, generator: Generator) -> Complaint:
     seeds, x, lengths = normal(generator, 2, 4), normal(generator, 1, 6, 4), torch.tensor([4])
     order = torch.tensor([2, 0, 3, 1, 5, 4])  # real rows among themselves, padding among itself
@@ -810,10 +883,13 @@ ATTENTION_POOL = Exercise(
         drawn("an empty set", _sets(1.0, 0, 3)),
         drawn("padding of NaN", _sets(math.nan, 3, 1)),
         drawn("an empty set, padding of infinity", _sets(math.inf, 0, 2)),
+        drawn("large scores", _rows_of_size(30.0)),
+        drawn("scores far below zero", _rows_of_size(-30.0)),
     ),
     properties=(
         Property("the order of the real rows does not matter", _set_order_does_not_matter),
         Property("every row twice changes nothing", _sees_shares),
+        Property("keeps the dtype", _pool_keeps_its_dtype),
     ),
     mistakes=(
         Mistake(
@@ -822,14 +898,29 @@ ATTENTION_POOL = Exercise(
             "The padding rows get weight too. Only the first lengths[b] rows of set b are real.",
         ),
         Mistake(
-            "masked after the softmax",
+            "no mask, or a mask after the softmax",
             lambda seeds, x, lengths: _pool_with(seeds, x, lengths, after=True),
-            "If padding is cut out after the softmax, the remaining weights no longer add up to 1.",
+            "Padding has taken its share of the softmax: the weights of the real rows no longer add up to 1.",
         ),
         Mistake(
             "masked scores of zero",
             _padding_scored_zero,
             "A score of 0 is a weight of e^0 = 1 before normalising, not of nothing. What score gives no weight?",
+        ),
+        Mistake(
+            "exp without its maximum",
+            _exponentials_without_maximum,
+            "Right on paper. exp(800) is infinite: subtract the largest score first, or let `softmax` do it.",
+        ),
+        Mistake(
+            "not low enough",
+            lambda seeds, x, lengths: _pool_with(seeds, x, lengths, fill=-100.0),
+            "A real score may lie below -100, and then the padding wins. Use minus infinity or the smallest number.",
+        ),
+        Mistake(
+            "divided by d",
+            lambda seeds, x, lengths: _pool_with(seeds, x, lengths, scale=x.shape[-1]),
+            "Scores are divided by the *square root* of the width.",
         ),
         Mistake(
             "0 times NaN",

@@ -53,6 +53,11 @@ CAUSAL_MASK = Exercise(
             "Your first query counts as token 0. But the queries are the *newest* tokens: how many came before them?",
         ),
         Mistake(
+            "one step too far",
+            lambda n_queries, n_keys: torch.ones(n_queries, n_keys, dtype=torch.bool).tril(n_keys - n_queries + 1),
+            "Each query sees one token of its future. Count again how many tokens came before the first query.",
+        ),
+        Mistake(
             "a token does not see itself",
             lambda n_queries, n_keys: torch.ones(n_queries, n_keys, dtype=torch.bool).tril(n_keys - n_queries - 1),
             "A token sees itself too. Otherwise the first token of a text would see nothing.",
@@ -182,8 +187,13 @@ def _one_layer_ties(answer: Callable, generator: Generator) -> Complaint:
     texts = _texts(answer)
     if isinstance(texts, str):
         return texts
+    if len(texts[0]) == len(texts[1]) and torch.equal(texts[0], texts[1]):
+        return "your two texts are the same one"
     gap = _largest_gap(texts, 1, generator)
-    return None if gap < 1e-10 else f"with one layer the last rows already differ, by {gap:.1g}"
+    if gap < 1e-10:
+        return None
+    why = "the last tokens are not the same" if texts[0][-1] != texts[1][-1] else "the bags before them differ"
+    return f"with one layer the last rows already differ, by {gap:.1g}: {why}"
 
 
 def _two_layers_tell(answer: Callable, generator: Generator) -> Complaint:
@@ -294,6 +304,25 @@ def _huge_blocked_score(g: Generator) -> tuple:
     return queries, keys, values, _tril(3, 3)
 
 
+def _allowed_scores_far_below_zero(g: Generator) -> tuple:
+    """All scores are near -1200, blocked and allowed alike: a constant such as -100 would win."""
+    queries = torch.full((4, 4), -30.0, dtype=torch.float64)
+    keys = 20.0 + normal(g, 4, 4) / 10
+    return queries, keys, normal(g, 4, 3), _tril(4, 4)
+
+
+def _gradient_is_finite(answer: Callable, g: Generator) -> Complaint:
+    queries, keys, values = (normal(g, 3, 4).requires_grad_() for _ in range(3))
+    mask = torch.tensor([[False, False, False], [True, False, False], [True, True, False]])
+    output = answer(queries, keys, values, mask)
+    if not isinstance(output, Tensor) or not output.requires_grad:
+        return "the result must carry a gradient: stay with tensor operations"
+    output.square().sum().backward()
+    grads = {"queries": queries.grad, "keys": keys.grad, "values": values.grad}
+    bad = [name for name, grad in grads.items() if grad is None or not grad.isfinite().all()]
+    return f"with a query that may see nothing, the gradient of {' and '.join(bad)} is NaN" if bad else None
+
+
 def _blocked_keys_do_not_matter(answer: Callable, g: Generator) -> Complaint:
     queries, keys, values = normal(g, 4, 4), normal(g, 6, 4), normal(g, 6, 3)
     mask = torch.tensor([True, True, False, True, False, False]).expand(4, 6)
@@ -324,8 +353,12 @@ MASKED_ATTENTION = Exercise(
             mask=torch.tensor([[False, False, False], [True, False, True]]),
         ),
         drawn("a huge score is blocked", _huge_blocked_score),
+        drawn("allowed scores far below zero", _allowed_scores_far_below_zero),
     ),
-    properties=(Property("blocked keys and values do not matter", _blocked_keys_do_not_matter),),
+    properties=(
+        Property("blocked keys and values do not matter", _blocked_keys_do_not_matter),
+        Property("the gradient is finite", _gradient_is_finite),
+    ),
     mistakes=(
         Mistake(
             "masked after the softmax",
@@ -356,6 +389,23 @@ MASKED_ATTENTION = Exercise(
             "an average where nothing is allowed",
             _with_weights(lambda scores, mask: _blocked(scores, mask, torch.finfo(scores.dtype).min).softmax(dim=-1)),
             "Nearly. A query that may see nothing now averages over all that is forbidden. It should give zeros.",
+        ),
+        Mistake(
+            "not low enough",
+            _with_weights(lambda scores, mask: _blocked(scores, mask, -100.0).softmax(dim=-1) * mask),
+            "An allowed score may lie far below -100, and then the blocked ones take all the weight. Go lower.",
+        ),
+        Mistake(
+            "exp without its maximum",
+            _with_weights(
+                lambda scores, mask: scores.exp() * mask / (scores.exp() * mask).sum(-1, keepdim=True).clamp(min=1e-300)
+            ),
+            "Right on paper. exp(1000) is infinite, and infinity times 0 is NaN. Let `softmax` do it, after the mask.",
+        ),
+        Mistake(
+            "the softmax down the columns",
+            _with_weights(lambda scores, mask: _blocked(scores, mask, -1e300).softmax(dim=-2) * mask),
+            "Each *query's* weights must sum to 1: the softmax runs over the keys, the last axis.",
         ),
         Mistake(
             "the mask turned round",
@@ -397,6 +447,13 @@ def _lower(documents: Tensor) -> Tensor:
     return _tril(documents.shape[-1], documents.shape[-1])
 
 
+def _runs(documents: Tensor) -> Tensor:
+    """Runs of equal numbers, counted from 1; padding stays 0."""
+    starts = torch.ones_like(documents)
+    starts[..., 1:] = (documents[..., 1:] != documents[..., :-1]).long()
+    return starts.cumsum(dim=-1) * (documents != 0)
+
+
 PACKED_MASK = Exercise(
     chapter=3,
     title="Several documents in one row",
@@ -411,6 +468,7 @@ PACKED_MASK = Exercise(
         with_arguments("padding in front", torch.tensor([0, 0, 3, 3, 1])),
         with_arguments("a batch", torch.tensor([[1, 1, 2, 2], [1, 2, 3, 0]])),
         with_arguments("one document", torch.tensor([4, 4, 4])),
+        with_arguments("a document goes on later", torch.tensor([7, 4, 7, 7, 4])),
     ),
     mistakes=(
         Mistake(
@@ -422,6 +480,16 @@ PACKED_MASK = Exercise(
             "padding sees padding",
             lambda documents: _same(documents) & _lower(documents),
             "0 is not a document. Padding must not be seen, not even by other padding.",
+        ),
+        Mistake(
+            "runs in place of names",
+            lambda documents: packed_mask(_runs(documents)),
+            "You compare runs. A document may be interrupted by another and go on: the same number, the same document.",
+        ),
+        Mistake(
+            "padding sees itself",
+            lambda documents: packed_mask(documents) | torch.eye(documents.shape[-1], dtype=torch.bool),
+            "Padding sees nothing at all, not even itself.",
         ),
         Mistake(
             "documents not kept apart",
@@ -622,6 +690,11 @@ RECEPTIVE_FIELD = Exercise(
             "That is what one layer sees. The layer above sees rows that have themselves seen further back.",
         ),
         Mistake(
+            "the windows multiplied",
+            lambda windows, position: _clipped(math.prod(_whole(windows)), windows, position),
+            "Two windows of 4 do not see 16 tokens. From the oldest row in sight, how far does the next layer look?",
+        ),
+        Mistake(
             "the full layer left out",
             lambda windows, position: min(position + 1, 1 + sum(w - 1 for w in _whole(windows))),
             "None means that a layer sees everything before. What reaches the last row then?",
@@ -682,6 +755,22 @@ def _with_shares_as_places(shares: Tensor, sharpness: float) -> Tensor:
     return masked_softmax(scores, _tril(len(shares), len(shares)))
 
 
+def _masked_distance_scores(shares: Tensor, sharpness: float, fill: float) -> Tensor:
+    places = 1 / shares - 1
+    scores = -sharpness * (places.unsqueeze(-1) - 1 - places.unsqueeze(-2)) ** 2
+    return scores.masked_fill(~_tril(len(shares), len(shares)), fill)
+
+
+def _blocked_weakly(shares: Tensor, sharpness: float) -> Tensor:
+    return _masked_distance_scores(shares, sharpness, -100.0).softmax(dim=-1)
+
+
+def _masked_after(shares: Tensor, sharpness: float) -> Tensor:
+    places = 1 / shares - 1
+    scores = -sharpness * (places.unsqueeze(-1) - 1 - places.unsqueeze(-2)) ** 2
+    return scores.softmax(dim=-1) * _tril(len(shares), len(shares))
+
+
 def _clock(*places: int) -> Tensor:
     return 1 / (torch.tensor(places, dtype=torch.float64) + 1)
 
@@ -695,9 +784,9 @@ def _neighbour_wins(answer: Callable, _: Generator) -> Complaint:
 PREVIOUS_TOKEN_WEIGHTS = Exercise(
     chapter=3,
     title="A previous-token head without positions",
-    points=5,
-    minutes=25,
-    difficulty=4,
+    points=4,
+    minutes=20,
+    difficulty=3,
     reference=previous_token_weights,
     cases=(
         with_arguments("eight tokens", _clock(*range(8)), 10.0),
@@ -706,6 +795,7 @@ PREVIOUS_TOKEN_WEIGHTS = Exercise(
         with_arguments("a text's later part", _clock(*range(40, 52)), 5.0),
         with_arguments("sharpness 0: uniform", _clock(*range(5)), 0.0),
         with_arguments("one token", _clock(0), 3.0),
+        with_arguments("very sharp", _clock(*range(6)), 1000.0),
     ),
     properties=(Property("100 tokens, each looks at its neighbour", _neighbour_wins),),
     mistakes=(
@@ -728,6 +818,26 @@ PREVIOUS_TOKEN_WEIGHTS = Exercise(
             "not squared",
             _scored(lambda query, key: -((query - 1 - key).abs())),
             "The absolute value is no sum of products of a query number and a key number. Square the distance.",
+        ),
+        Mistake(
+            "masked after the softmax",
+            _masked_after,
+            "The blocked rows have taken their share of the softmax first: your rows do not sum to 1.",
+        ),
+        Mistake(
+            "not low enough",
+            _blocked_weakly,
+            "An allowed score can be far lower than your constant, and then a blocked row wins. Go lower.",
+        ),
+        Mistake(
+            "the softmax down the columns",
+            lambda shares, sharpness: _masked_distance_scores(shares, sharpness, -1e300).softmax(dim=0),
+            "Each *query's* weights must sum to 1: the softmax runs along a row.",
+        ),
+        Mistake(
+            "no square",
+            _scored(lambda query, key: -(query - 1 - key)),
+            "Without the square, the score has no largest place at the neighbour: it just goes on growing.",
         ),
         Mistake(
             "the sign turned round",
