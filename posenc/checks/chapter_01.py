@@ -10,6 +10,7 @@ from torch import Generator, Tensor
 
 from posenc import symmetry
 from posenc.attention import attention
+from posenc.checks.common import all_but, dtype_complaint, right_predictions
 from posenc.checks.compare import as_tensor, compare
 from posenc.checks.exercise import Complaint, Exercise, Mistake, Property, drawn, normal, with_arguments
 
@@ -31,11 +32,8 @@ def _shuffle_by_loop(x: Tensor, permutation: Tensor) -> Tensor:
 def _keeps_dtype(shuffle: Callable, generator: Generator) -> Complaint:
     x = normal(generator, 4, 2)
     for dtype in (torch.float32, torch.float64, torch.int64):
-        got = shuffle(x.to(dtype), torch.tensor([3, 0, 2, 1]))
-        if not isinstance(got, Tensor):
-            return f"return a tensor, not a {type(got).__name__}"
-        if got.dtype != dtype:
-            return f"{dtype} went in, {got.dtype} came out"
+        if complaint := dtype_complaint(shuffle(x.to(dtype), torch.tensor([3, 0, 2, 1])), dtype):
+            return complaint
     return None
 
 
@@ -175,21 +173,8 @@ def what_commutes() -> dict:
     return {name: truth for name, (_, truth) in LAYERS.items()}
 
 
-def _right_predictions(answer: Callable, enough: int) -> Complaint:
-    got, truth = answer(), what_commutes()
-    if not isinstance(got, dict) or set(got) != set(truth):
-        return "return the dict of the stub, with the same keys"
-    if open_ones := [name for name, value in got.items() if type(value) is not bool]:
-        return f"say True or False, without quotes; still open: {'; '.join(open_ones)}"
-    right = sum(got[name] == truth[name] for name in truth)
-    if right >= enough:
-        return None
-    return f"{right} of {len(truth)} are right. Which one do you doubt? Measure it with the next exercise"
-
-
-def _all_but(*names: str) -> Callable[[], dict]:
-    return lambda: {name: truth != (name in names) for name, truth in what_commutes().items()}
-
+TRUTH = what_commutes()
+ADVICE = "Measure it with the next exercise"
 
 WHAT_COMMUTES = Exercise(
     chapter=1,
@@ -199,13 +184,14 @@ WHAT_COMMUTES = Exercise(
     difficulty=2,
     reference=what_commutes,
     properties=(
-        Property("at least six predictions", lambda answer, _: _right_predictions(answer, enough=6)),
-        Property("all eight predictions", lambda answer, _: _right_predictions(answer, enough=8)),
+        Property("at least six predictions", right_predictions(TRUTH, 6, ADVICE)),
+        Property("all eight predictions", right_predictions(TRUTH, 8, ADVICE)),
     ),
     mistakes=(
         Mistake(
             "only row-wise layers commute",
-            _all_but(
+            all_but(
+                TRUTH,
                 "batch norm over all rows, training mode",
                 "subtract the mean row from every row",
                 "attention with the softmax down the columns",
@@ -214,22 +200,22 @@ WHAT_COMMUTES = Exercise(
         ),
         Mistake(
             "batch norm does not commute",
-            _all_but("batch norm over all rows, training mode"),
+            all_but(TRUTH, "batch norm over all rows, training mode"),
             "Its mean and variance are sums over all rows. What does a sum do when its terms change places?",
         ),
         Mistake(
             "column softmax does not commute",
-            _all_but("attention with the softmax down the columns"),
+            all_but(TRUTH, "attention with the softmax down the columns"),
             "Unusual is not the same as broken. Rows and columns of the score matrix move together: follow one entry.",
         ),
         Mistake(
             "fixed dropout commutes",
-            _all_but("dropout with the same mask both times"),
+            all_but(TRUTH, "dropout with the same mask both times"),
             "The mask sits still while the rows move below it: row 0 loses other features than row 1.",
         ),
         Mistake(
             "sorting commutes",
-            _all_but("sort each feature's column"),
+            all_but(TRUTH, "sort each feature's column"),
             "Sorting gives the same output for every order. Equivariance asks for an output that moves along.",
         ),
     ),

@@ -10,6 +10,7 @@ import torch
 from torch import Generator, Tensor
 
 from posenc.attention import masked_softmax
+from posenc.checks.common import all_but, dtype_complaint, right_predictions
 from posenc.checks.compare import as_tensor, compare
 from posenc.checks.exercise import Complaint, Exercise, Mistake, Property, drawn, normal, with_arguments
 
@@ -116,21 +117,8 @@ def what_a_set_can_answer() -> dict:
     return {name: truth for name, (_, truth) in QUESTIONS.items()}
 
 
-def _right_answers(answer: Callable, enough: int) -> Complaint:
-    got, truth = answer(), what_a_set_can_answer()
-    if not isinstance(got, dict) or set(got) != set(truth):
-        return "return the dict of the stub, with the same keys"
-    if open_ones := [name for name, value in got.items() if type(value) is not bool]:
-        return f"each answer must be True or False itself; look at: {'; '.join(open_ones)}"
-    right = sum(got[name] == truth[name] for name in truth)
-    if right >= enough:
-        return None
-    return f"{right} of {len(truth)} are right. Which one do you doubt? Search for two words with the same shares"
-
-
-def _all_but(*names: str) -> Callable[[], dict]:
-    return lambda: {name: truth != (name in names) for name, truth in what_a_set_can_answer().items()}
-
+TRUTH = what_a_set_can_answer()
+ADVICE = "Search for two words with the same shares"
 
 WHAT_A_SET_CAN_ANSWER = Exercise(
     chapter=2,
@@ -140,13 +128,14 @@ WHAT_A_SET_CAN_ANSWER = Exercise(
     difficulty=2,
     reference=what_a_set_can_answer,
     properties=(
-        Property("at least seven predictions", lambda answer, _: _right_answers(answer, enough=7)),
-        Property("all nine predictions", lambda answer, _: _right_answers(answer, enough=9)),
+        Property("at least seven predictions", right_predictions(TRUTH, 7, ADVICE)),
+        Property("all nine predictions", right_predictions(TRUTH, 9, ADVICE)),
     ),
     mistakes=(
         Mistake(
             "everything about the multiset is in reach",
-            _all_but(
+            all_but(
+                TRUTH,
                 "is the number of letters even?",
                 "does any letter occur twice or more?",
                 "could its letters be rearranged into a palindrome?",
@@ -155,27 +144,28 @@ WHAT_A_SET_CAN_ANSWER = Exercise(
         ),
         Mistake(
             "everything is in reach",
-            _all_but(*(name for name, (_, in_reach) in QUESTIONS.items() if not in_reach)),
+            all_but(TRUTH, *(name for name, in_reach in TRUTH.items() if not in_reach)),
             "Two things are lost, order and length. Look for a question that needs one of them.",
         ),
         Mistake(
             "rearranging is about the bag, so it is in reach",
-            _all_but("could its letters be rearranged into a palindrome?"),
+            all_but(TRUTH, "could its letters be rearranged into a palindrome?"),
             "It does not depend on order, that is true. Does it survive doubling every letter?",
         ),
         Mistake(
             "repeats are visible",
-            _all_but("does any letter occur twice or more?"),
+            all_but(TRUTH, "does any letter occur twice or more?"),
             "In AB nothing is repeated. Write the word twice. What do the shares say?",
         ),
         Mistake(
             "equal counts are out of reach",
-            _all_but("do all letters that occur, occur equally often?"),
+            all_but(TRUTH, "do all letters that occur, occur equally often?"),
             "Counts are out of reach. Are ratios of counts?",
         ),
         Mistake(
             "all that sounds like counting is out of reach",
-            _all_but(
+            all_but(
+                TRUTH,
                 "is exactly half of the letters A?",
                 "do all letters that occur, occur equally often?",
                 "are there more different letters than two?",
@@ -208,15 +198,9 @@ def _shares_of(*shape: int, kinds: int = 5, longest: int = 9) -> Callable[[Gener
     return make
 
 
-def _dtype_complaint(got: Any, wanted: torch.dtype) -> Complaint:
-    if not isinstance(got, Tensor):
-        return f"return a tensor, not a {type(got).__name__}"
-    return None if got.dtype == wanted else f"{wanted} went in, {got.dtype} came out"
-
-
 def _counts_keep_dtype(answer: Callable, generator: Generator) -> Complaint:
     (shares,) = _shares_of(3)(generator)
-    complaints = (_dtype_complaint(answer(shares.to(dtype)), dtype) for dtype in (torch.float32, torch.float64))
+    complaints = (dtype_complaint(answer(shares.to(dtype)), dtype) for dtype in (torch.float32, torch.float64))
     return next(filter(None, complaints), None)
 
 
@@ -685,7 +669,7 @@ def _row_order_does_not_matter(answer: Callable, generator: Generator) -> Compla
 def _pool_keeps_dtype(answer: Callable, generator: Generator) -> Complaint:
     rows = normal(generator, 4, 2)
     for how, dtype in product(("sum", "mean", "max"), (torch.float32, torch.float64)):
-        if complaint := _dtype_complaint(answer(rows.to(dtype), torch.tensor([0, 2, 2, 0]), 3, how), dtype):
+        if complaint := dtype_complaint(answer(rows.to(dtype), torch.tensor([0, 2, 2, 0]), 3, how), dtype):
             return f"{how}: {complaint}"
     return None
 
@@ -841,7 +825,7 @@ def _rows_of_size(size: float) -> Callable[[Generator], tuple]:
 def _pool_keeps_its_dtype(answer: Callable, generator: Generator) -> Complaint:
     seeds, x, lengths = _sets(0.0, 2, 3)(generator)
     complaints = (
-        _dtype_complaint(answer(seeds.to(dtype), x.to(dtype), lengths), dtype)
+        dtype_complaint(answer(seeds.to(dtype), x.to(dtype), lengths), dtype)
         for dtype in (torch.float32, torch.float64)
     )
     return next(filter(None, complaints), None)
