@@ -7,7 +7,7 @@ import torch
 
 from posenc.checks.compare import compare
 from posenc.checks.examine import PUBLIC_SEED, examine
-from posenc.checks.notebook import as_html, as_text, check, lines_of, scoreboard
+from posenc.checks.notebook import as_html, as_text, check, lines_of, scoreboard, with_code
 from posenc.checks.registry import all_exercises
 
 EXERCISES = list(all_exercises().values())
@@ -273,6 +273,10 @@ def test_html_escapes_what_the_learner_wrote():
     page = as_html(lines_of(examine(shuffle_rows, exercise_named("shuffle_rows"))))
     assert "<script>" not in page
     assert "&lt;script&gt;" in page
+
+
+def test_backticks_become_code_in_html():
+    assert with_code("put `a < b` here") == "put <code>a &lt; b</code> here"
 
 
 def test_scoreboard_counts_the_best_try(capsys):

@@ -1,6 +1,7 @@
 """The check call of the notebooks: examine, then say it kindly, in text and in HTML."""
 
 import html
+import re
 from collections.abc import Callable
 
 from IPython.display import display
@@ -83,10 +84,15 @@ def as_html(lines: list[tuple[str, str, str]]) -> str:
     rule = "#d55e00" if wrong else "#009e73" if right else "#8a8a8a"
     rows = "".join(
         f'<div style="margin:0.15em 0"><span style="display:inline-block;width:1.4em">{mark}</span>'
-        f"<strong>{html.escape(name)}</strong>{' — ' if words else ''}{html.escape(words)}</div>"
+        f"<strong>{with_code(name)}</strong>{' — ' if words else ''}{with_code(words)}</div>"
         for mark, name, words in lines
     )
     return f'<div style="border-left:4px solid {rule};padding:0.3em 0.8em;line-height:1.45">{rows}</div>'
+
+
+def with_code(words: str) -> str:
+    """Escaped for HTML, with `code` set as code."""
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(words))
 
 
 def _points(points: int, exercise: Exercise) -> str:
