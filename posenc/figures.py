@@ -100,12 +100,6 @@ def heatmap(
     axis.spines[:].set_visible(False)
 
 
-def picture(axis: Axes, title: str) -> None:
-    """Turn the axis into a plain canvas for a drawing: no ticks, no labels needed, only a title."""
-    axis.set_title(title)
-    axis.set_axis_off()
-
-
 def _demand_words(figure: Figure, alt: str) -> None:
     if len(alt.split()) < 8:
         raise ValueError(f"alt text must say what is seen, in a sentence; got {alt!r}")

@@ -128,6 +128,20 @@ def test_an_endless_loop_is_stopped_once_and_named(monkeypatch):
     assert all("does a loop never end?" in f.complaint for f in report.findings)
 
 
+@pytest.mark.parametrize("name", ["shuffle_rows", "what_commutes"], ids=["cases", "properties only"])
+def test_one_stop_by_the_learner_stops_the_whole_examination(name):
+    calls = []
+
+    def stopped(*_):
+        calls.append(1)
+        raise KeyboardInterrupt
+
+    report = examine(stopped, exercise_named(name))
+    assert len(calls) == 1
+    assert report.points == 0
+    assert all("you stopped it" in f.complaint for f in report.findings)
+
+
 def test_a_forgotten_raise_below_real_code_is_not_taken_for_the_stub():
     def shuffle_rows(x, permutation):
         x = x[..., permutation, :]

@@ -11,13 +11,13 @@ import signal
 import threading
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import torch
 
-from posenc.checks.compare import compare, short
+from posenc.checks.compare import compare
 from posenc.checks.exercise import Case, Complaint, Exercise, Mistake, Property
 
 PUBLIC_SEED = 20170612  # the day Attention Is All You Need appeared; a grader uses another, private one
@@ -25,6 +25,7 @@ PUBLIC_SEED = 20170612  # the day Attention Is All You Need appeared; a grader u
 SECONDS_A_CALL = 10
 
 TOO_LONG = f"took longer than {SECONDS_A_CALL} seconds; does a loop never end?"
+INTERRUPTED = "you stopped it; does a loop never end?"
 
 Status = Literal["correct", "partly", "wrong", "not attempted"]
 
@@ -77,8 +78,7 @@ def examine(function: Callable, exercise: Exercise, seed: int = PUBLIC_SEED) -> 
             return Report(exercise, "not attempted")
         findings = tuple(_findings(function, exercise, seed))
         wrong = sum(f.complaint is not None for f in findings)
-        out_of_time = any(f.complaint == TOO_LONG for f in findings)
-        mistake = named_mistake(function, exercise, seed) if wrong and not out_of_time else None
+        mistake = named_mistake(function, exercise, seed) if wrong and not gave_up(findings) else None
     status: Status = "correct" if not wrong else "wrong" if wrong == len(findings) else "partly"
     return Report(exercise, status, findings, mistake, printed.getvalue())
 
@@ -94,17 +94,23 @@ def is_stub(function: Callable) -> bool:
 def _findings(function: Callable, exercise: Exercise, seed: int) -> list[Finding]:
     findings: list[Finding] = []
     for case in exercise.cases:
-        complaint = _examine_case(function, exercise, case, seed)
-        findings.append(Finding(case.name, complaint))
-        if complaint == TOO_LONG:  # nobody wants to wait for the next one as well
-            rest = (*exercise.cases[len(findings) :], *exercise.properties)
-            return findings + [Finding(each.name, TOO_LONG) for each in rest]
+        findings.append(Finding(case.name, _examine_case(function, exercise, case, seed)))
+        if gave_up(findings):
+            break
     none_right = bool(findings) and all(f.complaint for f in findings)
     for prop in exercise.properties:
+        if gave_up(findings):
+            break
         # A function that returns nonsense may well "keep the dtype": that earns nothing.
         complaint = "comes after the first right case" if none_right else _examine_property(function, prop, seed)
         findings.append(Finding(prop.name, complaint))
-    return findings
+    not_tried = (*exercise.cases, *exercise.properties)[len(findings) :]
+    return findings + [Finding(each.name, findings[-1].complaint) for each in not_tried]
+
+
+def gave_up(findings: Sequence[Finding]) -> bool:
+    """Whether the last one ran out of time or was stopped: nobody wants to wait for the next one as well."""
+    return bool(findings) and findings[-1].complaint in (TOO_LONG, INTERRUPTED)
 
 
 def _examine_property(function: Callable, prop: Property, seed: int) -> Complaint:
@@ -181,7 +187,7 @@ def call(function: Callable, arguments: tuple, blame: Callable | None = None) ->
     except OutOfTime:
         return Outcome(complaint=TOO_LONG, error=OutOfTime)
     except KeyboardInterrupt:
-        return Outcome(complaint="you stopped it; does a loop never end?", error=KeyboardInterrupt)
+        return Outcome(complaint=INTERRUPTED, error=KeyboardInterrupt)
     except BaseException as error:
         return Outcome(complaint=_in_words(blame or function, error), error=type(error))
 
@@ -244,6 +250,3 @@ def steady() -> Iterator[None]:
         if torch.get_num_threads() != threads:
             torch.set_num_threads(threads)
         torch.set_rng_state(state)
-
-
-__all__ = ["PUBLIC_SEED", "Finding", "Report", "call", "examine", "named_mistake", "short"]
