@@ -5,12 +5,13 @@ Tokens are looked up, the encoding may open its token door, then come blocks of 
 place where rows meet, and the encoding the only place where their order can enter.
 """
 
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from posenc.attention import Attention
+from posenc.attention import Attention, Cache
 from posenc.encoding import NoPE, PositionEncoding, default_positions
 
 Readout = Literal["mean", "last", "each"]
@@ -33,8 +34,8 @@ class Block(nn.Module):
         self.feed_forward_norm = nn.LayerNorm(d_model)
         self.feed_forward = FeedForward(d_model)
 
-    def forward(self, x: Tensor, positions: Tensor | None = None) -> Tensor:
-        x = x + self.attention(self.attention_norm(x), positions)
+    def forward(self, x: Tensor, positions: Tensor | None = None, cache: Cache | None = None) -> Tensor:
+        x = x + self.attention(self.attention_norm(x), positions, cache)
         return x + self.feed_forward(self.feed_forward_norm(x))
 
 
@@ -65,16 +66,17 @@ class Transformer(nn.Module):
         self.norm = nn.LayerNorm(d_model)
         self.to_logits = nn.Linear(d_model, n_outputs)
 
-    def forward(self, tokens: Tensor, positions: Tensor | None = None) -> Tensor:
-        return self.to_logits(self._read(self.rows(tokens, positions)))
+    def forward(self, tokens: Tensor, positions: Tensor | None = None, caches: Sequence[Cache] | None = None) -> Tensor:
+        """With caches, one a block, `tokens` are the new ones alone; give their positions (see `decode.generate`)."""
+        return self.to_logits(self._read(self.rows(tokens, positions, caches)))
 
-    def rows(self, tokens: Tensor, positions: Tensor | None = None) -> Tensor:
+    def rows(self, tokens: Tensor, positions: Tensor | None = None, caches: Sequence[Cache] | None = None) -> Tensor:
         """The vectors before the read-out. tokens: (batch, n) -> (batch, n, d_model)."""
         x = self.embedding(tokens)
         positions = default_positions(x) if positions is None else positions
         x = self.encoding.tokens(x, positions)
-        for block in self.blocks:
-            x = block(x, positions)
+        for block, cache in zip(self.blocks, caches or [None] * len(self.blocks), strict=True):
+            x = block(x, positions, cache)
         return self.norm(x)
 
     def _read(self, rows: Tensor) -> Tensor:
