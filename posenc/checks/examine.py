@@ -6,41 +6,19 @@ and threads are put back after each call.
 
 import contextlib
 import copy
-import io
-import signal
-import threading
-import traceback
-import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import torch
 
+from posenc.checks.calling import INTERRUPTED, TOO_LONG, Complaint, Outcome, call, capture, is_stub, steady
 from posenc.checks.compare import compare
-from posenc.checks.exercise import Case, Complaint, Exercise, Mistake, Property
+from posenc.checks.exercise import Case, Exercise, Mistake, Property
 
 PUBLIC_SEED = 20170612  # the day Attention Is All You Need appeared; a grader uses another, private one
 
-SECONDS_A_CALL = 10
-
-TOO_LONG = f"took longer than {SECONDS_A_CALL} seconds; does a loop never end?"
-INTERRUPTED = "you stopped it; does a loop never end?"
-
 Status = Literal["correct", "partly", "wrong", "not attempted"]
-
-
-class OutOfTime(BaseException):
-    """The learner's function took too long. No `except Exception` of theirs shall catch it."""
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What one call gave: a value, or a complaint (an exception in words)."""
-
-    value: Any = None
-    complaint: Complaint = None
-    error: type[BaseException] | None = None
 
 
 @dataclass(frozen=True)
@@ -72,23 +50,14 @@ class Report:
 
 def examine(function: Callable, exercise: Exercise, seed: int = PUBLIC_SEED) -> Report:
     """Run every case and property of the exercise on the function. Never raises because of the function."""
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
+    with capture() as printed:
         if is_stub(function):
             return Report(exercise, "not attempted")
         findings = tuple(_findings(function, exercise, seed))
         wrong = sum(f.complaint is not None for f in findings)
         mistake = named_mistake(function, exercise, seed) if wrong and not gave_up(findings) else None
     status: Status = "correct" if not wrong else "wrong" if wrong == len(findings) else "partly"
-    return Report(exercise, status, findings, mistake, printed.getvalue())
-
-
-def is_stub(function: Callable) -> bool:
-    """Whether the function does nothing but raise NotImplementedError, whatever it is given."""
-    code = getattr(function, "__code__", None)
-    if code is None or "NotImplementedError" not in code.co_names:
-        return False
-    return call(function, (None,) * code.co_argcount).error is NotImplementedError
+    return Report(exercise, status, findings, mistake, printed.text)
 
 
 def _findings(function: Callable, exercise: Exercise, seed: int) -> list[Finding]:
@@ -175,53 +144,6 @@ def guarded(function: Callable) -> Callable:
     return call_and_put_back
 
 
-def call(function: Callable, arguments: tuple, blame: Callable | None = None) -> Outcome:
-    """Call it; put an exception into words, with the line of the learner's function (`blame`, if not `function`).
-
-    KeyboardInterrupt counts as an exception: the report says who stopped it.
-    """
-    try:
-        with steady(), warnings.catch_warnings(), time_limit(SECONDS_A_CALL):
-            warnings.simplefilter("ignore")
-            return Outcome(function(*arguments))
-    except OutOfTime:
-        return Outcome(complaint=TOO_LONG, error=OutOfTime)
-    except KeyboardInterrupt:
-        return Outcome(complaint=INTERRUPTED, error=KeyboardInterrupt)
-    except BaseException as error:
-        return Outcome(complaint=_in_words(blame or function, error), error=type(error))
-
-
-@contextlib.contextmanager
-def time_limit(seconds: float) -> Iterator[None]:
-    """Raise OutOfTime in the block after so many seconds, where the system can (the main thread, not on Windows)."""
-    if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def stop(*_: object) -> None:
-        raise OutOfTime
-
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-
-
-def _in_words(function: Callable, error: BaseException) -> str:
-    words = f"{type(error).__name__}: {error}".strip().rstrip(":")
-    words = words if len(words) <= 200 else words[:197] + "..."
-    code = getattr(function, "__code__", None)
-    frames = traceback.extract_tb(error.__traceback__)
-    mine = [f for f in frames if code and f.filename == code.co_filename and f.name == code.co_name]
-    if mine and mine[-1].line and mine[-1].lineno:
-        return f"{words} (line {mine[-1].lineno - code.co_firstlineno + 1} of your function: `{mine[-1].line}`)"
-    return words
-
-
 def changed(after: Any, before: Any) -> bool:
     """Has a nested structure of tensors changed?"""
     if isinstance(before, torch.Tensor):
@@ -234,19 +156,3 @@ def changed(after: Any, before: Any) -> bool:
     if isinstance(before, (int, float, str, dict)):
         return after != before
     return False
-
-
-@contextlib.contextmanager
-def steady() -> Iterator[None]:
-    """Seed torch for the block, and put the global state back afterwards, whatever happens in it."""
-    dtype, grad, threads = torch.get_default_dtype(), torch.is_grad_enabled(), torch.get_num_threads()
-    state = torch.get_rng_state()
-    torch.manual_seed(0)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(dtype)
-        torch.set_grad_enabled(grad)
-        if torch.get_num_threads() != threads:
-            torch.set_num_threads(threads)
-        torch.set_rng_state(state)

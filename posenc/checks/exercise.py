@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Generator, Tensor
 
-Complaint = str | None  # None: nothing to complain about
+from posenc.checks.calling import Complaint
 
 
 @dataclass(frozen=True)
