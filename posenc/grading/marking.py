@@ -3,7 +3,6 @@
 import ast
 import contextlib
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -17,7 +16,7 @@ from posenc.checks.calling import TOO_LONG, OutOfTime, time_limit
 from posenc.checks.examine import PUBLIC_SEED, Report, examine
 from posenc.checks.exercise import Exercise
 from posenc.checks.registry import all_exercises, exercises_of
-from posenc.grading import stub, wire
+from posenc.grading import sandbox, stub, wire
 from posenc.grading.peer import Peer, RemoteFunction
 from posenc.grading.reading import Notebook
 
@@ -63,31 +62,45 @@ class Gone(Exception):
 
 
 class Nursery:
-    """A process with torch loaded that forks workers, and the folder with the library that they see. Close it."""
+    """A process with torch loaded that forks workers, and the folder with the library that they see. Close it.
 
-    def __init__(self) -> None:
+    unsafe: without walls, for code that one trusts, such as one's own. Raises NoSandbox if there are no walls here.
+    """
+
+    def __init__(self, *, unsafe: bool) -> None:
         self.temporary = tempfile.TemporaryDirectory()
         self.library = stub.build(Path(self.temporary.name) / "library")
         self.work = Path(self.temporary.name) / "work"
         self.work.mkdir()
         self.socket, theirs = socket.socketpair()
-        environment = {"PYTHONPATH": str(self.library), "MPLBACKEND": "Agg", "OMP_NUM_THREADS": "1"}
+        library, home = (str(self.library), str(self.work)) if unsafe else (sandbox.LIBRARY, sandbox.WORK)
+        environment = {"PYTHONPATH": library, "HOME": home, "MPLCONFIGDIR": home, "MPLBACKEND": "Agg"}
+        environment |= {"OMP_NUM_THREADS": "1", "PATH": "/usr/bin:/bin", "PYTHONDONTWRITEBYTECODE": "1"}
+        walls = [] if unsafe else sandbox.command(self.library, environment)
+        private = [] if unsafe else sandbox.PRIVATE
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "posenc.grading.worker", str(theirs.fileno())],
+            [*walls, sys.executable, "-m", "posenc.grading.worker", str(theirs.fileno()), *private],
             pass_fds=(theirs.fileno(),),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             cwd=self.work,
-            env={**environment, "HOME": str(self.work), "PATH": os.environ.get("PATH", "")},
+            env=environment,
             start_new_session=True,
         )
         theirs.close()
 
     def fork(self, read: int, write: int) -> int:
-        """A new worker that reads and writes these pipes; its process number, which is also its session's."""
-        socket.send_fds(self.socket, [b"1"], [read, write])
-        return int.from_bytes(self.socket.recv(8), "little")
+        """A new worker that reads and writes these pipes; its process number in there. Raises Gone."""
+        socket.send_fds(self.socket, [b"fork"], [read, write])
+        pid = int.from_bytes(self.socket.recv(8), "little")
+        if not pid:
+            raise Gone("the process could not be walled off")
+        return pid
+
+    def kill(self, pid: int) -> None:
+        """End a worker, and with it whatever it started."""
+        self.socket.sendall(b"k" + pid.to_bytes(8, "little"))
 
     def close(self) -> None:
         self.socket.close()
@@ -107,6 +120,7 @@ class Worker:
 
     def __init__(self, notebook: Notebook, nursery: Nursery):
         to_worker, to_us = os.pipe(), os.pipe()
+        self.nursery = nursery
         self.pid = nursery.fork(to_worker[0], to_us[1])
         os.close(to_worker[0])
         os.close(to_us[1])
@@ -148,8 +162,7 @@ class Worker:
     def close(self) -> None:
         if self.alive:
             self.alive = False
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.pid, signal.SIGKILL)
+            self.nursery.kill(self.pid)
             os.close(self.read)
             os.close(self.write)
 

@@ -1,22 +1,26 @@
 """Run a learner's cells, then answer calls of their functions. The only place where their code runs.
 
-`python -m posenc.grading.worker SOCKET` loads what takes long, torch above all, and holds nothing secret. For each pair
-of pipes that comes over the socket it forks a worker: that one runs a learner's cells, then forks once for each
-exercise, so that none sees what another left. The library beside it has no references and no answers (see `stub`).
+`python -m posenc.grading.worker SOCKET [FOLDER …]` loads what takes long, torch above all, and holds no secret. For
+each pair of pipes that comes over the socket it forks a worker: that one runs a learner's cells, then forks once for
+each exercise, so that none sees what another left. The library beside it has no references and no answers (see `stub`).
 """
 
 import ast
 import contextlib
+import ctypes
 import importlib.abc
 import importlib.machinery
 import linecache
 import os
 import re
+import resource
 import signal
 import socket
 import sys
 import types
 import warnings
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from IPython.core.inputtransformer2 import TransformerManager
@@ -26,6 +30,13 @@ from posenc.grading import wire
 from posenc.grading.peer import Peer
 
 SECONDS_A_CELL = 30
+
+MOST_MEMORY = 4_000_000_000  # bytes of data, torch's own included
+MOST_CPU_SECONDS = 300
+LARGEST_FILE = 64_000_000  # bytes, also of all files together
+
+# Flags of unshare(2), from <linux/sched.h>.
+NEW_USER, NEW_FILES, NEW_PROCESSES, NEW_IPC, NEW_NETWORK = 0x10000000, 0x00020000, 0x20000000, 0x08000000, 0x40000000
 
 
 class Anything(types.ModuleType):
@@ -156,25 +167,80 @@ def serve(cells: Cells, name: str, peer: Peer) -> None:
         peer.answer(message, buffer)
 
 
-def keep_forking(parent: socket.socket) -> None:
-    """One worker for each pair of pipes, each in a session of its own, until the socket closes."""
+def wall_off(folders: Sequence[str]) -> None:
+    """Give this process's children namespaces of their own, and empty folders where others could leave something.
+
+    They get process numbers from 1 on: number 1 is the worker, and when it dies the kernel ends whatever it started.
+    `folders` become empty and private. No process table is left to look into. Raises OSError where the kernel refuses.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    user, group = os.getuid(), os.getgid()
+    _ask(libc.unshare(NEW_USER | NEW_FILES | NEW_PROCESSES | NEW_IPC | NEW_NETWORK))
+    Path("/proc/self/setgroups").write_text("deny")
+    Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
+    Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
+    for folder in ("/proc", *folders):
+        _ask(libc.mount(b"none", folder.encode(), b"tmpfs", 0, f"size={LARGEST_FILE}".encode()))
+    os.chdir(folders[0])
+
+
+def _ask(failed: int) -> None:
+    if failed:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+
+def limit() -> None:
+    """Bounds on memory, time, files and processes that nobody inside can lift."""
+    for what, most in (
+        (resource.RLIMIT_DATA, MOST_MEMORY),
+        (resource.RLIMIT_CPU, MOST_CPU_SECONDS),
+        (resource.RLIMIT_FSIZE, LARGEST_FILE),
+        (resource.RLIMIT_NOFILE, 256),
+        (resource.RLIMIT_NPROC, 128),
+        (resource.RLIMIT_CORE, 0),
+    ):
+        resource.setrlimit(what, (most, most))
+
+
+def keep_forking(parent: socket.socket, folders: Sequence[str]) -> None:
+    """A worker for each pair of pipes, and an end for each that is told, until the socket closes.
+
+    With folders, each worker is walled off. Two forks: namespaces of processes hold from the next child on, and it is
+    that one's number that ends all.
+    """
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for workers here: the system takes them away
     while True:
-        word, pipes, _, _ = socket.recv_fds(parent, 1, 2)
+        word, pipes, _, _ = socket.recv_fds(parent, 9, 2)
         if not word:
             return
-        pid = os.fork()
-        if not pid:
+        if word[:1] == b"k":
+            with contextlib.suppress(ProcessLookupError):
+                kill = os.kill if folders else os.killpg
+                kill(int.from_bytes(word[1:], "little"), signal.SIGKILL)
+            continue
+        mine, theirs = os.pipe()
+        if not os.fork():
             parent.close()
+            if folders:
+                wall_off(folders)
+            pid = os.fork()
+            if pid:
+                os.write(theirs, pid.to_bytes(8, "little"))
+                os._exit(0)
+            os.close(mine)
+            os.close(theirs)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             os.setsid()
+            limit()
             with contextlib.suppress(wire.Closed):
                 main(*pipes)
             os._exit(0)
+        os.close(theirs)
         for pipe in pipes:
             os.close(pipe)
-        parent.sendall(pid.to_bytes(8, "little"))
+        parent.sendall(os.read(mine, 8).ljust(8, b"\0"))  # 0: it could not be walled off
+        os.close(mine)
 
 
 if __name__ == "__main__":
-    keep_forking(socket.socket(fileno=int(sys.argv[1])))
+    keep_forking(socket.socket(fileno=int(sys.argv[1])), sys.argv[2:])
