@@ -72,12 +72,16 @@ class Nursery:
         self.library = stub.build(Path(self.temporary.name) / "library")
         self.work = Path(self.temporary.name) / "work"
         self.work.mkdir()
-        self.socket, theirs = socket.socketpair()
         library, home = (str(self.library), str(self.work)) if unsafe else (sandbox.LIBRARY, sandbox.WORK)
         environment = {"PYTHONPATH": library, "HOME": home, "MPLCONFIGDIR": home, "MPLBACKEND": "Agg"}
         environment |= {"OMP_NUM_THREADS": "1", "PATH": "/usr/bin:/bin", "PYTHONDONTWRITEBYTECODE": "1"}
-        walls = [] if unsafe else sandbox.command(self.library, environment)
+        try:
+            walls = [] if unsafe else sandbox.command(self.library, environment)
+        except sandbox.NoSandbox:
+            self.temporary.cleanup()
+            raise
         private = [] if unsafe else sandbox.PRIVATE
+        self.socket, theirs = socket.socketpair()
         self.process = subprocess.Popen(
             [*walls, sys.executable, "-m", "posenc.grading.worker", str(theirs.fileno()), *private],
             pass_fds=(theirs.fileno(),),

@@ -65,6 +65,8 @@ class Peer:
             reply, buffer = wire.receive(self.read)
             if reply.get("op") in ("return", "raise"):
                 break
+            if reply.get("op") == "ended":
+                raise wire.Closed("the process died")
             self.answer(reply, buffer)
         self.broken = False
         if reply["op"] == "raise":
