@@ -167,3 +167,33 @@ def _shuffled(tokens: Tensor, generator: torch.Generator) -> Tensor:
     """Each row in a random order of its own. (examples, length), kept."""
     order = torch.rand(tokens.shape, generator=generator).argsort(dim=1)
     return tokens.gather(1, order)
+
+
+NOT_ASKED = -100  # the label of a row that has no answer; `cross_entropy` and `accuracy` leave it out
+
+
+def look_back_by(distance: int, length: int, examples: int, seed: int, vocabulary: int = 8) -> Labelled:
+    """Each row is asked for the token `distance` rows before it; the first `distance` rows are not asked.
+
+    Tokens are drawn evenly from 0 to vocabulary - 1; there is no BOS. Raises ValueError if no row could be asked.
+    """
+    if not 0 < distance < length:
+        raise ValueError(f"distance must be 1 to {length - 1} for texts of {length} tokens, got {distance}")
+    generator = torch.Generator().manual_seed(seed)
+    tokens = torch.randint(vocabulary, (examples, length), generator=generator)
+    labels = tokens.roll(distance, dims=1)
+    labels[:, :distance] = NOT_ASKED
+    return Labelled(tokens, labels)
+
+
+def look_back_as_asked(length: int, examples: int, seed: int, vocabulary: int = 8, furthest: int = 4) -> Labelled:
+    """Each token asks for its own distance: token t wants the token 1 + t % `furthest` rows before it.
+
+    So *where* to look depends on *what* asks. Rows that would look before the start are not asked.
+    Tokens are drawn evenly from 0 to vocabulary - 1.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    tokens = torch.randint(vocabulary, (examples, length), generator=generator)
+    wanted = torch.arange(length) - 1 - tokens % furthest
+    labels = tokens.gather(1, wanted.clamp(min=0))
+    return Labelled(tokens, labels.masked_fill(wanted < 0, NOT_ASKED))
