@@ -215,6 +215,7 @@ DIFFERENT = [
     ((torch.ones(3), torch.ones(3)), torch.ones(3, 2), "as in `return a, b`; got a tensor of shape (3, 2)"),
     (1.5, (1.5, 2), "expected one number, got (1.5, 2)"),
     (1.778151250, 1.778, "expected 1.778151, got 1.778"),
+    (1_049_600, 1_048_576, "expected 1049600, got 1048576"),
     (1e-17, 2.9, "expected nearly 0, got 2.9"),
     (1.5, 10**400, "got infinity, 1 times"),
     (torch.tensor([True, False]), torch.tensor([True, True]), "expected False at [1], got True"),

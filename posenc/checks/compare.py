@@ -50,9 +50,8 @@ def _compare_mappings(got: Any, expected: Mapping, where: str) -> Complaint:
 
 def _compare_sequences(got: Any, expected: Sequence, where: str) -> Complaint:
     if not isinstance(got, Sequence) or isinstance(got, str):
-        return (
-            f"expected {len(expected)} things{' at ' + where if where else ''}, as in `return a, b`; got {short(got)}"
-        )
+        things = f"{len(expected)} things{' at ' + where if where else ''}"
+        return f"expected {things}, as in `return {', '.join('abcdefgh'[: len(expected)])}`; got {short(got)}"
     if len(got) != len(expected):
         return f"expected {len(expected)} values{' at ' + where if where else ''}, got {len(got)}"
     return _first_complaint((g, e, f"{where}[{i}]") for i, (g, e) in enumerate(zip(got, expected, strict=True)))
@@ -159,6 +158,6 @@ def _number(value: complex, digits: int) -> str:
     value = value.real
     if value and abs(value) < 1e-12:
         return "nearly 0"
-    if math.isfinite(value) and value == int(value) and abs(value) < 1e6:
+    if math.isfinite(value) and value == int(value) and abs(value) < 1e15:
         return str(int(value))
     return f"{value:.{digits}g}"
