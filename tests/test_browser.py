@@ -40,6 +40,9 @@ SETTLED = """async () => {
 UNSET_FORMULAS = """() => [...document.querySelectorAll("article .math")]
     .filter(box => !box.querySelector("mjx-container") || box.querySelector("mjx-merror, [data-mjx-error]"))
     .map(box => box.textContent.trim())"""
+# Formulas in a line under which a scroll bar takes room.
+BARRED_FORMULAS = """() => [...document.querySelectorAll("article span.math")]
+    .filter(box => box.clientHeight && box.offsetHeight > box.clientHeight).map(box => box.textContent.slice(0, 40))"""
 BEHEADED_FORMULAS = """() => [...document.querySelectorAll("article div.math")]
     .filter(box => box.querySelector("mjx-math")?.getBoundingClientRect().left < box.getBoundingClientRect().left - 1)
     .map(box => box.textContent.trim().slice(0, 80))"""
@@ -102,7 +105,8 @@ def browser(playwright: Playwright) -> Iterator[Browser]:
     if executable is None:
         missing = f"no browser: none of {', '.join(CHROMIUM)} is installed (on Debian: apt-get install chromium)"
         pytest.fail(missing) if os.environ.get("CI") else pytest.skip(missing)
-    with playwright.chromium.launch(executable_path=executable, args=SWITCHES) as running:
+    bars = ["--hide-scrollbars"]  # Playwright hides scroll bars; most readers at a desk see them
+    with playwright.chromium.launch(executable_path=executable, args=SWITCHES, ignore_default_args=bars) as running:
         yield running
 
 
@@ -187,6 +191,10 @@ def test_every_formula_is_typeset(light: Page) -> None:
     assert light.evaluate(RAW_TEX) == []
 
 
+def test_no_formula_in_a_line_has_a_scroll_bar(light: Page) -> None:
+    assert light.evaluate(BARRED_FORMULAS) == []
+
+
 def test_one_search_box_is_seen(light: Page) -> None:
     assert light.evaluate(SEARCH_BOXES) == 1
 
@@ -234,10 +242,13 @@ def test_the_tests_of_a_page_can_fail(fresh: Page) -> None:
     fresh.set_viewport_size(PHONE)
     fresh.set_content(
         """<main><article style="width: 900px; background: white"><p style="color: #ccc">pale</p><a href="#"></a>
-        <p class="math">\\(\\frac12\\)</p><img src="data:," style="filter: invert(1)"></article></main>
+        <p class="math">\\(\\frac12\\)</p>
+        <span class="math" style="display: inline-block; max-width: 9px; overflow: auto">wide</span>
+        <img src="data:," style="filter: invert(1)"></article></main>
         <button class="search-button__button">Search</button><form class="bd-search"><input></form>"""
     )
-    assert len(fresh.evaluate(UNSET_FORMULAS)) == 1
+    assert len(fresh.evaluate(UNSET_FORMULAS)) == 2
+    assert fresh.evaluate(BARRED_FORMULAS) == ["wide"]
     assert fresh.evaluate(RAW_TEX) != []
     assert fresh.evaluate(SEARCH_BOXES) == 2
     assert fresh.evaluate(SPILLS) != []

@@ -1,6 +1,8 @@
 """Marks of a notebook whose code runs in another process: right answers get them, tricks do not."""
 
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -256,6 +258,17 @@ def test_the_library_beside_the_learner_holds_no_answer(tmp_path):
         assert not names & defined, path
     assert not list(library.rglob("chapter_*.py"))
     assert "def causal(" in (library / "posenc" / "masks.py").read_text()
+    assert "def equivariance_error(" not in (library / "posenc" / "symmetry.py").read_text()
+
+
+def test_every_helper_can_be_imported_where_the_answers_are_gone(tmp_path):
+    library = stub.build(tmp_path)
+    modules = [p.stem for p in (library / "posenc").glob("*.py") if p.stem not in ("__init__", "__main__")]
+    code = "import importlib\n" + "\n".join(f"importlib.import_module('posenc.{name}')" for name in sorted(modules))
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={"PYTHONPATH": str(library)}, cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def test_command_prints_what_a_grader_would_see(capsys: pytest.CaptureFixture[str], tmp_path: Path):
