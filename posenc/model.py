@@ -43,7 +43,9 @@ class Transformer(nn.Module):
     """Token ids (batch, n) to logits: (batch, n_outputs), or (batch, n, n_outputs) with readout "each".
 
     readout: "mean" pools over the rows (a symmetric read-out), "last" takes the last row, "each" keeps them all.
-    One encoding object serves every block. Raises ValueError for an unknown readout.
+    encoding: one object that serves every block, or a sequence with one for each block; then the first one's token
+    door is used, since tokens are encoded once.
+    Raises ValueError for an unknown readout or a wrong number of encodings.
     """
 
     def __init__(
@@ -53,16 +55,20 @@ class Transformer(nn.Module):
         n_layers: int,
         n_heads: int,
         n_outputs: int,
-        encoding: PositionEncoding | None = None,
+        encoding: PositionEncoding | Sequence[PositionEncoding] | None = None,
         readout: Readout = "each",
     ):
         super().__init__()
         if readout not in ("mean", "last", "each"):
             raise ValueError(f"readout must be 'mean', 'last' or 'each', got {readout!r}")
-        self.encoding = encoding if encoding is not None else NoPE()
+        if encoding is None or isinstance(encoding, PositionEncoding):
+            encodings = [encoding if encoding is not None else NoPE()] * max(n_layers, 1)
+        elif len(encodings := list(encoding)) != n_layers:
+            raise ValueError(f"give one encoding, or one a layer: got {len(encodings)} for {n_layers} layers")
+        self.encoding = encodings[0]
         self.readout = readout
         self.embedding = nn.Embedding(vocabulary, d_model)
-        self.blocks = nn.ModuleList(Block(d_model, n_heads, self.encoding) for _ in range(n_layers))
+        self.blocks = nn.ModuleList(Block(d_model, n_heads, each) for each in encodings[:n_layers])
         self.norm = nn.LayerNorm(d_model)
         self.to_logits = nn.Linear(d_model, n_outputs)
 

@@ -3,14 +3,15 @@
 import pytest
 import torch
 
-from posenc.absolute import Sinusoidal
+from posenc.absolute import Sinusoidal, frequencies
 from posenc.attention import Cache
+from posenc.contexts import ClampedRotary, Layer, ScaledRotary, Temperature, by_parts, yarn_factor
 from posenc.decode import generate, pad_left
 from posenc.encoding import NoPE, PositionEncoding, Together
 from posenc.masks import Causal, Chunked, SlidingWindow
 from posenc.model import Transformer, build
 from posenc.relative import ALiBi
-from posenc.rotary import Rotary
+from posenc.rotary import Rotary, RotaryHalves
 from posenc.symmetry import difference, must_break
 
 CAUSAL = {
@@ -20,6 +21,19 @@ CAUSAL = {
     "rotary": lambda: Together(Causal(), Rotary()),
     "rotary in windows": lambda: Together(SlidingWindow(3), Rotary()),
     "rotary in chunks": lambda: Together(Chunked(4), Rotary()),
+    "rotary in halves": lambda: Together(Causal(), RotaryHalves()),
+    "partial rotary": lambda: Together(Causal(), Rotary(frequencies=torch.tensor([1.0, 0.1, 0.0, 0.0]))),
+    "a base for each layer": lambda: [
+        Together(SlidingWindow(3), Rotary(100.0)),
+        Together(Causal(), Rotary()),
+        Causal(),
+    ],
+    "YaRN": lambda: Together(Causal(), ScaledRotary(by_parts(frequencies(8), 4, 6, 1, 2), yarn_factor(4))),
+    "clamped rotary": lambda: Together(Causal(), ClampedRotary(frequencies(8), torch.full((4,), 3.0))),
+    "layers as in Llama 4": lambda: [
+        *(layer.encoding(Rotary()) for layer in [Layer(chunk=4)] * 2),
+        Together(Causal(), Temperature(floor=4)),
+    ],
 }
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from posenc.encoding import RowNumber
+from posenc.encoding import NoPE, RowNumber
 from posenc.masks import Causal
 from posenc.model import Transformer, build
 from posenc.symmetry import difference, invariance_error, must_break
@@ -85,3 +85,26 @@ def test_loss_of_a_set_model_never_falls_below_ln_2():
     model.double()
     assert F.cross_entropy(model(task.tokens), task.labels).item() >= math.log(2) - 1e-12
     assert accuracy(model, task) == pytest.approx(0.5, abs=0.1)
+
+
+def test_each_layer_may_have_an_encoding_of_its_own():
+    tokens = torch.tensor([[0, 1, 2, 3, 4, 5]])
+    one = build(0, encoding=Causal(), **SETTINGS).double()
+    both = build(0, encoding=[Causal(), Causal()], **SETTINGS).double()
+    first_only = build(0, encoding=[Causal(), NoPE()], **SETTINGS).double()
+    assert difference(one(tokens), both(tokens)) == 0
+    must_break(difference(one(tokens), first_only(tokens)))
+    assert [type(block.attention.encoding) for block in first_only.blocks] == [Causal, NoPE]
+
+
+def test_the_token_door_is_the_first_layers():
+    tokens = torch.tensor([[0, 1, 2]])
+    first, second = ([RowNumber(), NoPE()], [NoPE(), RowNumber()])
+    plain = build(0, **SETTINGS).double()(tokens)
+    must_break(difference(build(0, encoding=first, **SETTINGS).double()(tokens), plain))
+    assert difference(build(0, encoding=second, **SETTINGS).double()(tokens), plain) == 0
+
+
+def test_a_wrong_number_of_encodings_is_refused():
+    with pytest.raises(ValueError, match="got 3 for 2 layers"):
+        build(0, encoding=[NoPE()] * 3, **SETTINGS)
