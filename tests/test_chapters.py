@@ -30,6 +30,57 @@ TAUGHT = {
         "apply_probe": "posenc.probe",
         "r_squared": "posenc.probe",
     },
+    "04_sinusoids": {
+        "frequencies": "posenc.absolute",
+        "sinusoids": "posenc.absolute",
+        "step_matrix": "posenc.absolute",
+        "to_halves": "posenc.absolute",
+        "to_interleaved": "posenc.absolute",
+    },
+    "05_learned_tables": {
+        "check_positions": "posenc.learned",
+        "Learned": "posenc.learned",
+        "resize_table": "posenc.learned",
+        "roberta_rows": "posenc.learned",
+        "opt_rows": "posenc.learned",
+        "bart_rows": "posenc.learned",
+    },
+    "06_relative_offsets": {
+        "offset_rows": "posenc.offsets",
+        "relative_scores": "posenc.offsets",
+        "relative_values": "posenc.offsets",
+        "ShawKeys": "posenc.offsets",
+        "Shaw": "posenc.offsets",
+        "skew": "posenc.offsets",
+        "TransformerXL": "posenc.offsets",
+        "translation_error": "posenc.symmetry",
+    },
+    "07_biases": {
+        "bucket_starts": "posenc.relative",
+        "t5_bucket": "posenc.relative",
+        "horizon": "posenc.relative",
+        "keys_that_hold": "posenc.relative",
+    },
+    "08_rotary": {
+        "turn": "posenc.rotary",
+        "turn_halves": "posenc.rotary",
+        "weights_to_halves": "posenc.rotary",
+        "look_back_as_asked": "posenc.tasks",
+    },
+    "09_longer_contexts": {
+        "turns": "posenc.contexts",
+        "interpolated": "posenc.contexts",
+        "ntk_base": "posenc.contexts",
+        "by_parts": "posenc.contexts",
+        "yarn_factor": "posenc.contexts",
+        "llama3": "posenc.contexts",
+        "ClampedRotary": "posenc.contexts",
+        "Layer": "posenc.contexts",
+        "repeated": "posenc.contexts",
+        "keys_seen": "posenc.contexts",
+        "reach": "posenc.contexts",
+        "temperature": "posenc.contexts",
+    },
 }
 
 
@@ -54,6 +105,8 @@ class Bare(ast.NodeTransformer):
         return node
 
     def visit_AnnAssign(self, node):
+        if node.value is None:  # a field without a default, as in a dataclass
+            return node
         return ast.Assign(targets=[node.target], value=node.value, lineno=node.lineno)
 
 
