@@ -561,7 +561,7 @@ def _mix_normalised(weights: Tensor, values: Tensor, table: Tensor) -> Tensor:
 
 
 class _Largest(TorchFunctionMode):
-    """Remembers the number of entries of the largest tensor made inside."""
+    """Remembers the number of entries of the largest tensor made inside, in this process."""
 
     entries = 0
 

@@ -38,6 +38,10 @@ class Peer:
 
     def call(self, target: int | str, arguments: tuple, keywords: dict) -> Any:
         """Call over there. Raises what was raised there (Python's own kinds; others as RuntimeError)."""
+        with torch._C.DisableTorchFunction():  # whoever watches what is computed here shall not see our packing
+            return self._call(target, arguments, keywords)
+
+    def _call(self, target: int | str, arguments: tuple, keywords: dict) -> Any:
         before = (arguments, keywords)
         inputs: list[Tensor] = []  # those arguments that belong to our graph
         reply, buffer = self._request({"op": "call", "target": target}, before, inputs)
