@@ -115,7 +115,7 @@ def test_an_exception_inside_a_property_names_the_learners_line_not_ours():
 
 
 def test_an_endless_loop_is_stopped_once_and_named(monkeypatch):
-    monkeypatch.setattr("posenc.checks.examine.SECONDS_A_CALL", 0.2)
+    monkeypatch.setattr("posenc.checks.calling.SECONDS_A_CALL", 0.2)
 
     def shuffle_rows(x, permutation):
         while True:
