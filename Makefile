@@ -21,7 +21,7 @@ help: ## list these commands
 	@echo "make COMMAND, where COMMAND is"
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  \1|\2/p' $(firstword $(MAKEFILE_LIST)) | awk -F'|' '{ printf "%-13s %s\n", $$1, $$2 }'
 
-$(STAMP): requirements.txt pyproject.toml
+$(STAMP): requirements.txt requirements-alone.txt pyproject.toml
 	@if [ ! -x $(BIN)/python ]; then \
 	  $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 	    echo "error: $(PYTHON) is missing or older than Python 3.11. Install a newer one," >&2; \
@@ -32,7 +32,7 @@ $(STAMP): requirements.txt pyproject.toml
 	    echo "       On Debian and Ubuntu: apt-get install python3-venv (or python3.12-venv, …)" >&2; exit 1; }; \
 	fi
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -r requirements-alone.txt -e .
 	@touch $@
 
 book: $(STAMP) ## build the site, warnings as errors
@@ -45,14 +45,17 @@ serve: book ## build the site and serve it on this machine (PORT=8000)
 
 # nbval compares text, HTML and the like, and not image/png or image/jpeg: their bytes differ between builds of
 # matplotlib and FreeType. Its 5 s wait for output is fixed, but starts only when the cell has finished, so a long
-# silent cell is safe. One worker takes all cells of a file, which share a kernel (loadfile).
+# silent cell is safe. One worker takes all cells of a file, which share a kernel (loadfile). The notebooks run as a
+# reader has them: copies, alone in a folder, in an environment with nothing else of ours (tools/reader.py).
+test: export JUPYTER_PATH = $(CURDIR)/_build/reader/share/jupyter
 test: book ## everything: site, style, tests, every notebook re-run and compared, run times
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/python -m pytest tests -n 2 --dist loadfile
 	@rm -f _build/durations.json
-	$(BIN)/python -m pytest chapters solutions exercises -n 2 --dist loadfile -q \
-	  -p tools.durations --nbval --nbval-current-env --nbval-cell-timeout=120
+	$(BIN)/python -m tools.reader
+	$(BIN)/python -m pytest _build/reader/book -n 2 --dist loadfile -q \
+	  -p tools.durations --nbval --nbval-kernel-name=reader --nbval-cell-timeout=120
 	$(BIN)/python -m tools.budget
 
 notebooks: $(STAMP) ## run notebooks and store their outputs (PATHS="chapters/01_….ipynb", all if left out)

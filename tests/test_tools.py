@@ -251,12 +251,13 @@ def test_time_of_a_notebook_is_that_of_all_its_cells(tmp_path: Path, monkeypatch
     path = tmp_path / "_build" / "durations.json"
     monkeypatch.setattr(files, "DURATIONS", path)
     monkeypatch.setattr(durations, "_seconds", defaultdict(float))
-    for nodeid, seconds in (("a.ipynb::Cell 0", 1.0), ("a.ipynb::Cell 1", 0.5), ("tests/test_a.py::test", 9.0)):
+    copy = "_build/reader/book/chapters/a.ipynb"
+    for nodeid, seconds in ((f"{copy}::Cell 0", 1.0), (f"{copy}::Cell 1", 0.5), ("tests/test_a.py::test", 9.0)):
         durations.pytest_runtest_logreport(SimpleNamespace(nodeid=nodeid, duration=seconds))
     durations.pytest_sessionfinish(SimpleNamespace(config=SimpleNamespace(workerinput={})))
     assert not path.exists(), "a worker writes nothing"
     durations.pytest_sessionfinish(SimpleNamespace(config=SimpleNamespace()))
-    assert json.loads(path.read_text()) == {"a.ipynb": 1.5}
+    assert json.loads(path.read_text()) == {"chapters/a.ipynb": 1.5}
 
 
 # ---- the address
@@ -359,7 +360,7 @@ def test_project_has_one_address() -> None:
 
 
 def test_pins_have_no_suffix_of_one_platform_and_leave_the_book_out(tmp_path: Path) -> None:
-    for name, version in (("torch", "2.13.0+cpu"), ("posenc", "0.1.0"), ("Jinja2", "3.1"), ("ruamel.yaml", "1.0")):
+    for name, version in (("torch", "2.13.0+cpu"), ("posenc", "0.1.0"), ("timm", "1.0"), ("Jinja2", "3.1"), ("ruamel.yaml", "1.0")):
         folder = tmp_path / f"{name}.dist-info"
         folder.mkdir()
         (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
@@ -398,8 +399,8 @@ def test_make_alone_lists_every_command_with_what_it_does() -> None:
 def test_make_without_a_fit_python_says_what_to_install(tmp_path: Path) -> None:
     """In a tree without .venv, where `python3` is older than the book needs, or cannot make environments."""
     shutil.copy(files.ROOT / "Makefile", tmp_path)
-    (tmp_path / "requirements.txt").touch()
-    (tmp_path / "pyproject.toml").touch()
+    for name in ("requirements.txt", "requirements-alone.txt", "pyproject.toml"):
+        (tmp_path / name).touch()
     no_venv = tmp_path / "python"
     no_venv.write_text('#!/bin/sh\ncase "$2" in venv) mkdir .venv; exit 1;; esac\n')
     no_venv.chmod(0o755)

@@ -13,7 +13,9 @@ HEADER = """\
 # The whole environment: book, exercises, tests. Written by `make lock`, installed by `make`.
 # Readers who only run the notebooks need numpy, torch and matplotlib, in about these versions.
 """
-LEFT_OUT = {"posenc", "pip", "wheel"}
+# timm asks for torchvision, which would bring another torch of several gigabytes. Only its layers are compared with,
+# and they need neither: requirements-alone.txt installs it without what it asks for.
+LEFT_OUT = {"posenc", "pip", "wheel", "timm"}
 
 
 def requirements(installed: list[Distribution]) -> str:
