@@ -105,7 +105,7 @@ def named_mistake(function: Callable, exercise: Exercise, seed: int) -> Mistake 
     calls = _calls(exercise)
     outcomes = [call(function, _arguments(case, seed)) for case in calls]
     for mistake in exercise.mistakes:
-        theirs = [call(mistake.function, _arguments(case, seed)) for case in calls]
+        theirs = (call(mistake.function, _arguments(case, seed)) for case in calls)  # until one differs
         if all(_same(a, b) for a, b in zip(outcomes, theirs, strict=True)):
             return mistake
     return None
