@@ -14,9 +14,14 @@ from posenc.checks.common import dtype_complaint
 from posenc.checks.compare import as_tensor, compare
 from posenc.checks.exercise import Complaint, Exercise, Mistake, Property, drawn, normal, with_arguments
 from posenc.masks import causal
-from posenc.rotary import rotate, turn, turn_halves, weights_to_halves, weights_to_neighbours
+from posenc.rotary import rotate, turn, turn_halves
 
-DTYPES = (torch.float64, torch.float32, torch.bfloat16)
+HUGE = 1e50  # more than a float32 can hold: what goes through float32 on its way becomes infinite
+ALL_IN_FLOAT32 = (
+    "The angles may be float32, but you put x through float32 as well: a float64 loses half of its digits, and huge "
+    "numbers become infinite. Which numbers need the other format?"
+)
+DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
 
 def _keeps_dtypes(call: Callable[[Callable, Tensor], object], *shape: int) -> Property:
@@ -201,8 +206,8 @@ def _pairs_rounded(*what: str) -> Callable:
     return lambda x, positions: _rounded(turn, speeds_of(x.shape[-1]), x, positions, *what)
 
 
-def _vectors(name: str, *shape: int, start: int = 0, dtype: torch.dtype = torch.float64):
-    return drawn(name, lambda g: (normal(g, *shape).to(dtype), torch.arange(start, start + shape[-2])))
+def _vectors(name: str, *shape: int, start: int = 0, dtype: torch.dtype = torch.float64, size: float = 1.0):
+    return drawn(name, lambda g: (size * normal(g, *shape).to(dtype), torch.arange(start, start + shape[-2])))
 
 
 def _score_sees_the_offset(answer: Callable, g: Generator) -> Complaint:
@@ -231,7 +236,9 @@ ROTATE_PAIRS = Exercise(
         drawn("negative positions", lambda g: (normal(g, 4, 6), torch.tensor([-1, 2, -300, 0]))),
         _vectors("later positions, bfloat16", 8, 16, start=500, dtype=torch.bfloat16),
         _vectors("far out, bfloat16", 4, 16, start=50_000, dtype=torch.bfloat16),
+        _vectors("later positions, float16", 8, 16, start=3000, dtype=torch.float16),
         _vectors("as many heads as tokens", 4, 4, 8),
+        _vectors("huge numbers, float64", 4, 8, size=HUGE),
     ),
     properties=(
         Property("the score sees the offset alone", _score_sees_the_offset),
@@ -298,7 +305,7 @@ ROTATE_PAIRS = Exercise(
         Mistake(
             "angles in the dtype of x",
             _pairs_rounded("positions", "speeds"),
-            "All is right but the bfloat16 cases. Can a bfloat16 hold the number 501?",
+            "All is right but the cases in low precision. Can a bfloat16 hold the number 501?",
         ),
         Mistake(
             "positions in the dtype of x",
@@ -309,6 +316,16 @@ ROTATE_PAIRS = Exercise(
             "frequencies in the dtype of x",
             _pairs_rounded("speeds"),
             "Your positions are wide. A frequency that is off by a five-hundredth is off by how much after 500 steps?",
+        ),
+        Mistake(
+            "positions in bfloat16",
+            lambda x, positions: rotate(x, positions.bfloat16().double()),
+            "Right up to 256. Which whole numbers beyond can a bfloat16 hold?",
+        ),
+        Mistake(
+            "all in float32",
+            lambda x, positions: rotate(x.float(), positions).to(x.dtype),
+            ALL_IN_FLOAT32,
         ),
     ),
     also_right=(_rotate_pairs_with_complex_numbers, _rotate_pairs_in_float32, _rotate_pairs_by_loop),
@@ -349,6 +366,22 @@ def _twins_in_bfloat16(answer: Callable, _: Generator) -> Complaint:
     return f"{differ} of 64 pairs still have different angles in bfloat16" if differ else None
 
 
+def _one_stays(i: int) -> Mistake:
+    return Mistake(
+        f"one of them stays: {i} and {i + 1}",
+        lambda: (i, i + 1),
+        f"{i + 1} is a bfloat16 number and stays what it is. {i} is none. Which of its two neighbours does it become?",
+    )
+
+
+def _other_way(i: int) -> Mistake:
+    return Mistake(
+        f"rounded the other way: {i - 1} and {i}",
+        lambda: (i - 1, i),
+        f"{i} lies halfway between {i - 1} and {i + 1}. It goes to the one of them whose last bit is 0. Which is that?",
+    )
+
+
 BFLOAT16_TWINS = Exercise(
     chapter=8,
     title="A counterexample: two positions, one angle",
@@ -374,16 +407,8 @@ BFLOAT16_TWINS = Exercise(
             "They do collide, but so do smaller ones: stay at 300 or below.",
         ),
         Mistake("the same position twice", lambda: (256, 256), "Two *different* positions, please."),
-        Mistake(
-            "one of them stays",
-            lambda: (257, 258),
-            "258 is a bfloat16 number and stays what it is. 257 is none. Which of its two neighbours does it become?",
-        ),
-        Mistake(
-            "rounded the other way",
-            lambda: (258, 259),
-            "259 lies halfway between 258 and 260. Such a number goes to the neighbour whose last bit is 0. Which?",
-        ),
+        *(_one_stays(i) for i in range(257, 300, 4)),
+        *(_other_way(i) for i in range(259, 300, 4)),
     ),
     also_right=(
         lambda: (257, 256),
@@ -452,14 +477,26 @@ def _partial_rounded(*what: str) -> Callable:
     return wrong
 
 
+def _partial_in_place(x: Tensor, positions: Tensor, rotary_dim: int) -> Tensor:
+    result, half = x.clone(), rotary_dim // 2
+    angles = positions.unsqueeze(-1) * speeds_of(rotary_dim)
+    cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
+    first, second = result[..., :half], result[..., half:rotary_dim]  # views, not copies
+    result[..., :half] = first * cos - second * sin
+    result[..., half:rotary_dim] = first * sin + second * cos
+    return result
+
+
 def _last_features(x: Tensor, positions: Tensor, rotary_dim: int) -> Tensor:
     kept = x.shape[-1] - rotary_dim
     angles = positions.unsqueeze(-1) * speeds_of(rotary_dim)
     return torch.cat([x[..., :kept], turn_halves(x[..., kept:], angles)], dim=-1)
 
 
-def _partial_case(name: str, *shape: int, rotary_dim: int, start: int = 0, dtype: torch.dtype = torch.float64):
-    return drawn(name, lambda g: (normal(g, *shape).to(dtype), torch.arange(start, start + shape[-2]), rotary_dim))
+def _partial_case(name: str, *shape: int, rotary_dim: int, start: int = 0, **kind):
+    dtype, size = kind.get("dtype", torch.float64), kind.get("size", 1.0)
+    places = torch.arange(start, start + shape[-2])
+    return drawn(name, lambda g: (size * normal(g, *shape).to(dtype), places.clone(), rotary_dim))
 
 
 ROTATE_PARTIAL = Exercise(
@@ -478,6 +515,8 @@ ROTATE_PARTIAL = Exercise(
         _partial_case("later positions, float32", 4, 16, rotary_dim=8, start=400, dtype=torch.float32),
         _partial_case("later positions, bfloat16", 8, 32, rotary_dim=16, start=500, dtype=torch.bfloat16),
         _partial_case("far out, bfloat16", 4, 32, rotary_dim=16, start=50_000, dtype=torch.bfloat16),
+        _partial_case("later positions, float16", 8, 32, rotary_dim=16, start=3000, dtype=torch.float16),
+        _partial_case("huge numbers, float64", 4, 12, rotary_dim=8, size=HUGE),
     ),
     properties=(_keeps_dtypes(lambda answer, x: answer(x, torch.arange(3), 4), 3, 8),),
     mistakes=(
@@ -526,7 +565,7 @@ ROTATE_PARTIAL = Exercise(
         Mistake(
             "angles in the dtype of x",
             _partial_rounded("positions", "speeds"),
-            "All is right but the bfloat16 cases. Can a bfloat16 hold the number 501?",
+            "All is right but the cases in low precision. Can a bfloat16 hold the number 501?",
         ),
         Mistake(
             "positions in the dtype of x",
@@ -538,6 +577,16 @@ ROTATE_PARTIAL = Exercise(
             _partial_rounded("speeds"),
             "Your positions are wide. A frequency that is off by a five-hundredth is off by how much after 500 steps?",
         ),
+        Mistake(
+            "turned in place",
+            _partial_in_place,
+            "You compute the second half from the first *after* its turn: a slice is a view. Keep the old numbers.",
+        ),
+        Mistake(
+            "all in float32",
+            lambda x, positions, rotary_dim: rotate_partial(x.float(), positions, rotary_dim).to(x.dtype),
+            ALL_IN_FLOAT32,
+        ),
     ),
     also_right=(_partial_as_in_neox, _partial_by_loop),
     learned="Cut, turn, put back. In halves the pairs are made within the turned part, and so is the spectrum.",
@@ -546,48 +595,73 @@ ROTATE_PARTIAL = Exercise(
 # --- 8.5 to_half_split_weights
 
 
-def to_half_split_weights(rows: Tensor, head_dim: int) -> Tensor:
-    return weights_to_halves(rows, head_dim)
+def to_half_split_weights(rows: Tensor, head_dim: int, rotary_dim: int) -> Tensor:
+    heads = rows.unflatten(0, (-1, head_dim))  # (n_heads, head_dim, ...)
+    turned, kept = heads[:, :rotary_dim], heads[:, rotary_dim:]
+    return torch.cat([turned[:, 0::2], turned[:, 1::2], kept], dim=1).flatten(0, 1)
 
 
-def _by_row_numbers(rows: Tensor, head_dim: int) -> Tensor:
+def _by_row_numbers(rows: Tensor, head_dim: int, rotary_dim: int) -> Tensor:
     order = []
     for start in range(0, len(rows), head_dim):
-        order += [*range(start, start + head_dim, 2), *range(start + 1, start + head_dim, 2)]
+        order += [*range(start, start + rotary_dim, 2), *range(start + 1, start + rotary_dim, 2)]
+        order += range(start + rotary_dim, start + head_dim)
     return rows[order]
 
 
-def _as_permute_does(rows: Tensor, head_dim: int) -> Tensor:
-    n_heads = len(rows) // head_dim
-    flat = rows.reshape(len(rows), -1)
-    flat = flat.view(n_heads, head_dim // 2, 2, -1).transpose(1, 2).reshape(len(rows), -1)
-    return flat.reshape(rows.shape)
+def _as_permute_does(rows: Tensor, head_dim: int, rotary_dim: int) -> Tensor:
+    heads = rows.reshape(len(rows) // head_dim, head_dim, -1).clone()
+    turned = heads[:, :rotary_dim].reshape(len(heads), rotary_dim // 2, 2, -1)
+    heads[:, :rotary_dim] = turned.transpose(1, 2).reshape(len(heads), rotary_dim, -1)
+    return heads.reshape(rows.shape)
 
 
-def _columns(rows: Tensor, head_dim: int) -> Tensor:
-    columns = rows.shape[-1] - rows.shape[-1] % head_dim
-    if rows.ndim < 2 or not columns:
-        return rows
-    return torch.cat([weights_to_halves(rows.mT[:columns], head_dim).mT, rows[:, columns:]], dim=1)
+def _converted(order: Callable[[int, int], list[int]]) -> Callable:
+    """Each head's features in the order that order(head_dim, rotary_dim) gives."""
+    return lambda rows, head_dim, rotary_dim: rows.unflatten(0, (-1, head_dim))[:, order(head_dim, rotary_dim)].flatten(
+        0, 1
+    )
 
 
-def _seconds_first(rows: Tensor, head_dim: int) -> Tensor:
-    return weights_to_halves(rows, head_dim).unflatten(0, (-1, 2, head_dim // 2)).flip(1).flatten(0, 2)
+def _lace(n: int, start: int = 0) -> list[int]:
+    return [*range(start, start + n, 2), *range(start + 1, start + n, 2)]
+
+
+def _columns(rows: Tensor, head_dim: int, rotary_dim: int) -> Tensor:
+    return to_half_split_weights(rows.mT, head_dim, rotary_dim).mT if rows.ndim > 1 else rows
+
+
+def _first_head_only(rows: Tensor, head_dim: int, rotary_dim: int) -> Tensor:
+    first = to_half_split_weights(rows[:head_dim], head_dim, rotary_dim)
+    return torch.cat([first, rows[head_dim:]])
+
+
+def _heads_exchanged(rows: Tensor, head_dim: int, rotary_dim: int) -> Tensor:
+    """As if a head's rows stood n_heads apart."""
+    heads = rows.unflatten(0, (head_dim, -1)).transpose(0, 1).flatten(0, 1)
+    return to_half_split_weights(heads, head_dim, rotary_dim)
 
 
 def _half_turned_scores_agree(answer: Callable, g: Generator) -> Complaint:
-    """With four query heads and two key heads, the scores stay."""
-    head_dim, x = 6, normal(g, 5, 10)
+    """With four query heads and two key heads of which four features of six are turned, the scores stay."""
+    head_dim, rotary_dim, x = 6, 4, normal(g, 5, 10)
     to_queries, to_keys = normal(g, 24, 10), normal(g, 12, 10)
-    angles = torch.arange(5).unsqueeze(-1) * speeds_of(head_dim)
+    angles = torch.arange(5).unsqueeze(-1) * speeds_of(rotary_dim)
 
     def scores(of_queries: Tensor, of_keys: Tensor, turn_pairs: Callable) -> Tensor:
-        queries, keys = ((x @ w.mT).unflatten(-1, (-1, head_dim)).transpose(0, 1) for w in (of_queries, of_keys))
-        return turn_pairs(queries, angles) @ turn_pairs(keys, angles).repeat_interleave(2, dim=0).mT
+        sides = []
+        for weight in (of_queries, of_keys):
+            heads = (x @ weight.mT).unflatten(-1, (-1, head_dim)).transpose(0, 1)
+            sides.append(torch.cat([turn_pairs(heads[..., :rotary_dim], angles), heads[..., rotary_dim:]], dim=-1))
+        return sides[0] @ sides[1].repeat_interleave(2, dim=0).mT
 
-    converted = (as_tensor(answer(w.clone(), head_dim)) for w in (to_queries, to_keys))
+    converted = (as_tensor(answer(w.clone(), head_dim, rotary_dim)) for w in (to_queries, to_keys))
     complaint = compare(scores(*converted, turn_halves), scores(to_queries, to_keys, turn))
     return f"4 query heads, 2 key heads: the scores changed: {complaint}" if complaint else None
+
+
+def _rows_case(name: str, *shape: int, head_dim: int, rotary_dim: int, dtype: torch.dtype = torch.float64):
+    return drawn(name, lambda g: (normal(g, *shape).to(dtype), head_dim, rotary_dim))
 
 
 TO_HALF_SPLIT_WEIGHTS = Exercise(
@@ -598,25 +672,70 @@ TO_HALF_SPLIT_WEIGHTS = Exercise(
     difficulty=3,
     reference=to_half_split_weights,
     cases=(
-        drawn("one head", lambda g: (normal(g, 6, 5), 6)),
-        drawn("three heads", lambda g: (normal(g, 24, 16), 8)),
-        drawn("a square matrix", lambda g: (normal(g, 24, 24), 6)),
-        drawn("a bias", lambda g: (normal(g, 16), 8)),
-        drawn("a QK-norm weight", lambda g: (normal(g, 10), 10)),
-        drawn("float32", lambda g: (normal(g, 12, 12).float(), 6)),
-        drawn("as many heads as features", lambda g: (normal(g, 36, 4), 6)),
+        _rows_case("one head, half of it turned", 8, 16, head_dim=8, rotary_dim=4),
+        _rows_case("one head, all of it turned", 6, 12, head_dim=6, rotary_dim=6),
+        _rows_case("three heads", 24, 16, head_dim=8, rotary_dim=6),
+        _rows_case("a square matrix", 24, 24, head_dim=6, rotary_dim=4),
+        _rows_case("a bias", 16, head_dim=8, rotary_dim=4),
+        _rows_case("a QK-norm weight", 10, head_dim=10, rotary_dim=6),
+        _rows_case("float32", 18, 6, head_dim=6, rotary_dim=2, dtype=torch.float32),
+        _rows_case("as many heads as features", 36, 6, head_dim=6, rotary_dim=6),
     ),
-    properties=(Property("scores are kept, with grouped queries", _half_turned_scores_agree),),
+    properties=(
+        Property("scores are kept, with grouped queries", _half_turned_scores_agree),
+        _keeps_dtypes(lambda answer, rows: answer(rows, 4, 4), 8, 8),
+    ),
     mistakes=(
         Mistake(
-            "heads forgotten",
-            lambda rows, _: weights_to_halves(rows, len(rows)),
-            "Right for one head. With several, you mix rows of different heads: reorder within each.",
+            "the whole head reordered",
+            lambda rows, head_dim, _: to_half_split_weights(rows, head_dim, head_dim),
+            "Right where all features of a head are turned. Those from rotary_dim on stay where they are.",
+        ),
+        Mistake(
+            "heads of width rotary_dim",
+            lambda rows, _, rotary_dim: to_half_split_weights(rows, rotary_dim, rotary_dim),
+            "You cut the rows into pieces of rotary_dim. A head has head_dim rows, turned or not.",
+        ),
+        Mistake(
+            "heads mixed",
+            lambda rows, *_: rows[_lace(len(rows))] if len(rows) % 2 == 0 else rows,
+            "You reorder all rows as if they were one head that is turned as a whole. Look at one head at a time.",
+        ),
+        Mistake(
+            "only the first head",
+            _first_head_only,
+            "The first head is right, the others came out as they went in. Every head has turned features.",
         ),
         Mistake(
             "the way back",
-            weights_to_neighbours,
+            _converted(
+                lambda head_dim, rotary_dim: [
+                    *(k + half for k in range(rotary_dim // 2) for half in (0, rotary_dim // 2)),
+                    *range(rotary_dim, head_dim),
+                ]
+            ),
             "You convert from halves to neighbours. The rows that come in are neighbours.",
+        ),
+        Mistake(
+            "halves across the head",
+            _converted(
+                lambda head_dim, rotary_dim: (
+                    [*range(0, rotary_dim, 2), *range(rotary_dim, head_dim), *range(1, rotary_dim, 2)]
+                )
+            ),
+            "The seconds of the pairs stand behind the features that are not turned. Both halves belong in front.",
+        ),
+        Mistake(
+            "the rest in front",
+            _converted(lambda head_dim, rotary_dim: [*range(rotary_dim, head_dim), *_lace(rotary_dim)]),
+            "Right where all is turned. The features that are not turned keep their places, behind the others.",
+        ),
+        Mistake(
+            "the last features reordered",
+            _converted(
+                lambda head_dim, rotary_dim: [*range(head_dim - rotary_dim), *_lace(rotary_dim, head_dim - rotary_dim)]
+            ),
+            "You reorder the end of each head. The first rotary_dim features are turned.",
         ),
         Mistake(
             "columns reordered",
@@ -625,23 +744,29 @@ TO_HALF_SPLIT_WEIGHTS = Exercise(
         ),
         Mistake(
             "seconds first",
-            _seconds_first,
+            _converted(
+                lambda head_dim, rotary_dim: [
+                    *range(1, rotary_dim, 2),
+                    *range(0, rotary_dim, 2),
+                    *range(rotary_dim, head_dim),
+                ]
+            ),
             "First all firsts of the pairs, then all seconds. Yours is a rotation the other way round.",
         ),
         Mistake(
             "heads and features exchanged",
-            lambda rows, head_dim: rows.unflatten(0, (head_dim // 2, 2, -1)).transpose(0, 2).flatten(0, 2),
+            _heads_exchanged,
             "The rows of one head stand together: the head is the *slowest* of the axes when you split them.",
         ),
         Mistake(
             "nothing done",
-            lambda rows, _: rows,
+            lambda rows, *_: rows,
             "These are the same rows in the same order.",
         ),
     ),
     also_right=(_by_row_numbers, _as_permute_does),
-    learned="Conversion permutes rows of W_Q and W_K within each head, and entries of their biases and norm weights. "
-    "Count the heads of keys by their own rows.",
+    learned="Conversion permutes rows of W_Q and W_K within each head, and entries of their biases and norm weights; "
+    "what is not turned stays. Count the heads of keys by their own rows.",
 )
 
 # --- 8.6 text_positions
@@ -682,6 +807,14 @@ def _real_so_far(documents: Tensor) -> Tensor:
     return ((documents != 0).long().cumsum(dim=-1) - 1).clamp(min=0) * (documents != 0)
 
 
+def _starts_where_names_rise(documents: Tensor) -> Tensor:
+    places = torch.arange(documents.shape[-1]).expand(documents.shape)
+    starts = torch.ones_like(documents, dtype=torch.bool)
+    starts[..., 1:] = documents[..., 1:] > documents[..., :-1]
+    first = torch.where(starts, places, 0).cummax(dim=-1).values
+    return torch.where(documents == 0, 0, places - first)
+
+
 def _rows_in_one(documents: Tensor) -> Tensor:
     return text_positions(documents.flatten()).view(documents.shape)
 
@@ -708,6 +841,16 @@ TEXT_POSITIONS = Exercise(
             "one running count",
             lambda documents: torch.arange(documents.shape[-1]).expand(documents.shape) * (documents != 0),
             "You number the places of the row. Each document counts from 0 again.",
+        ),
+        Mistake(
+            "the places of the row",
+            lambda documents: torch.arange(documents.shape[-1]).expand(documents.shape),
+            "These are the row's own place numbers. Each document counts from 0 again, and padding has position 0.",
+        ),
+        Mistake(
+            "a start only where the number rises",
+            _starts_where_names_rise,
+            "Right as long as names rise. They have no order: what tells where a new document begins?",
         ),
         Mistake(
             "only padding left out",
@@ -817,6 +960,12 @@ def _does_not_see_itself(query, key, value, cached_keys, cached_values, dropped)
     return (attention(turned, cached_keys, cached_values) if cached_keys.shape[-2] else output), keys, values
 
 
+def _dropped_again(query, key, value, cached_keys, cached_values, dropped):
+    place = dropped + cached_keys.shape[-2]
+    keys, values = cached_keys[..., dropped:, :], cached_values[..., dropped:, :]
+    return _step(query, key, value, keys, values, place)
+
+
 def _only_the_first_key(query, key, value, cached_keys, cached_values, dropped):
     """`is_causal` aligns at the first key, so a single query sees that one alone."""
     _, keys, values = decode_step(query, key, value, cached_keys, cached_values, dropped)
@@ -886,6 +1035,7 @@ DECODE_STEP = Exercise(
         _decoding("batch and heads", 3, 2, kept=4, dropped=2),
         _decoding("float32", 2, kept=6, dtype=torch.float32),
         _decoding("a window of one", 1, kept=1, dropped=9),
+        _decoding("all have left", 2, kept=0, dropped=9),
     ),
     properties=(Property("a text, token by token, in a window", _decodes_like_the_whole_text),),
     mistakes=(
@@ -898,6 +1048,18 @@ DECODE_STEP = Exercise(
             "keys counted, not tokens",
             _step_at(lambda kept, dropped: kept),
             "Right until the window drops something. Keys that have left the cache have not left the text.",
+        ),
+        Mistake(
+            "an empty cache taken for the beginning",
+            lambda query, key, value, keys, values, dropped: _step(
+                query, key, value, keys, values, keys.shape[-2] and dropped + keys.shape[-2]
+            ),
+            "Right unless the cache is empty. Does an empty cache mean that the text has just begun?",
+        ),
+        Mistake(
+            "dropped once more",
+            _dropped_again,
+            "Right where nothing has been dropped. Elsewhere keys are missing: `dropped` tokens have left already.",
         ),
         Mistake(
             "one too far",
@@ -1007,8 +1169,10 @@ def _mended_with_rotate(x: Tensor, positions: Tensor, base: float) -> Tensor:
 
 
 def _mended_by_loop(x: Tensor, positions: Tensor, base: float) -> Tensor:
-    positions = positions.expand(x.shape[0], -1)
-    return torch.stack([rotate(one.float(), p, base).to(x.dtype) for one, p in zip(x, positions, strict=True)])
+    """As libraries do, with float32 angles, one sequence after the other."""
+    speeds = torch.tensor([base ** (-2 * k / x.shape[-1]) for k in range(x.shape[-1] // 2)], dtype=torch.float32)
+    positions = positions.expand(x.shape[0], -1).float()
+    return torch.stack([turn(one, p[:, None] * speeds) for one, p in zip(x, positions, strict=True)])
 
 
 BUGS = {
@@ -1034,21 +1198,22 @@ def _with_bugs(**bugs) -> Callable:
 
 
 def _bugs_left() -> tuple[Mistake, ...]:
-    """One mistake for each bug, and for each two of them."""
-    one = [
-        Mistake(f"one bug left: {name}", _with_bugs(**bug), f"One is left. {hint}")
-        for name, (bug, hint) in BUGS.items()
-    ]
-    two = [
-        Mistake(f"two bugs left: {a}, {b}", _with_bugs(**BUGS[a][0], **BUGS[b][0]), f"Two are left. {BUGS[a][1]}")
-        for a, b in combinations(BUGS, 2)
-    ]
-    return (*one, *two)
+    """One mistake for each set of bugs that may be left: whatever a learner mends first, one of the others is named."""
+    words = ("", "One is left.", "Two are left.", "Three are left.", "Four are left.")
+    return tuple(
+        Mistake(
+            f"bugs left: {', '.join(names)}",
+            _with_bugs(**{key: value for name in names for key, value in BUGS[name][0].items()}),
+            f"{words[many]} {BUGS[names[0]][1]}",
+        )
+        for many in range(1, len(BUGS))
+        for names in combinations(BUGS, many)
+    )
 
 
 def _broken_case(name: str, batch: int, heads: int, n: int, positions: list, base: float = 10_000.0, **kind):
-    dtype = kind.get("dtype", torch.float64)
-    return drawn(name, lambda g: (normal(g, batch, heads, n, 16).to(dtype), torch.tensor(positions), base))
+    dtype, size = kind.get("dtype", torch.float64), kind.get("size", 1.0)
+    return drawn(name, lambda g: (size * normal(g, batch, heads, n, 16).to(dtype), torch.tensor(positions), base))
 
 
 def _keeps_norms(answer: Callable, g: Generator) -> Complaint:
@@ -1074,6 +1239,8 @@ MEND_ROTARY = Exercise(
         _broken_case(
             "late, in bfloat16", 2, 1, 4, [[500, 501, 502, 503], [999, 1000, 1001, 1002]], dtype=torch.bfloat16
         ),
+        _broken_case("later, in float16", 1, 2, 4, [3000, 3001, 3002, 3003], dtype=torch.float16),
+        _broken_case("huge numbers, float64", 1, 2, 3, [0, 1, 2], size=HUGE),
     ),
     properties=(
         Property("keeps lengths", _keeps_norms),
@@ -1101,6 +1268,16 @@ MEND_ROTARY = Exercise(
             "half of a bug left: positions",
             _with_bugs(low=("positions",)),
             "The frequencies are wide now. Two numbers are multiplied: what of the other?",
+        ),
+        Mistake(
+            "the base ignored",
+            lambda x, positions, base: _rotary_with(x, positions, 10_000.0),
+            "Right for base 10,000. Which of your lines looks at the argument?",
+        ),
+        Mistake(
+            "all in float32",
+            lambda x, positions, base: _rotary_with(x.float(), positions, base).to(x.dtype),
+            ALL_IN_FLOAT32,
         ),
     ),
     also_right=(_mended_with_rotate, _mended_by_loop),
