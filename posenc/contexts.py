@@ -15,7 +15,7 @@ from torch import Tensor
 from posenc.absolute import frequencies
 from posenc.encoding import PositionEncoding, Together
 from posenc.masks import Causal, Chunked, SlidingWindow
-from posenc.rotary import Rotary
+from posenc.rotary import Rotary, rotate
 
 # --- One pair, one wavelength
 
@@ -182,16 +182,15 @@ class ClampedRotary(PositionEncoding):
         self, scores: Tensor, queries: Tensor, keys: Tensor, query_positions: Tensor, key_positions: Tensor
     ) -> Tensor:
         offsets = query_positions.unsqueeze(-1) - key_positions.unsqueeze(-2)  # (..., n_queries, n_keys)
-        offsets, total = offsets.to(torch.float64), torch.zeros_like(scores)
-        for k, (frequency, limit) in enumerate(zip(self.frequencies, self.limits, strict=True)):
-            angles = frequency * offsets.clamp(max=limit.item())
-            cos, sin = angles.cos().to(scores.dtype), angles.sin().to(scores.dtype)
-            q0 = queries[..., 2 * k].unsqueeze(-1)
-            q1 = queries[..., 2 * k + 1].unsqueeze(-1)
-            k0 = keys[..., 2 * k].unsqueeze(-2)
-            k1 = keys[..., 2 * k + 1].unsqueeze(-2)
-            same, across = q0 * k0 + q1 * k1, q0 * k1 - q1 * k0
-            total = total + cos * same + sin * across
+        total = torch.zeros_like(scores)
+        for limit in self.limits.unique():  # the pairs that share a limit
+            pairs = self.limits == limit
+            q, k = (x[..., pairs.repeat_interleave(2)] for x in (queries, keys))
+            waves = {"frequencies": self.frequencies[pairs]}
+            turned = rotate(q, query_positions, **waves) @ rotate(k, key_positions, **waves).mT
+            by_limit = limit.nan_to_num(posinf=0.0).expand_as(query_positions)
+            stopped = rotate(q, by_limit, **waves) @ k.mT
+            total = total + torch.where(offsets > limit, stopped, turned)
         return total / queries.shape[-1] ** 0.5
 
 

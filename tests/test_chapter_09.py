@@ -35,6 +35,7 @@ from posenc.model import Block, build
 from posenc.rotary import Rotary, rotate
 from posenc.symmetry import difference, must_break, translation_error
 from posenc.tasks import NOT_ASKED
+from posenc.train import accuracy
 
 
 def normal(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -142,6 +143,26 @@ def test_clamped_rotary_without_limits_is_rotary_and_with_limits_is_not():
     assert translation_error(tight, x, places, 17) < 1e-12
 
 
+@pytest.mark.parametrize("positions", [torch.arange(12), torch.arange(5, 17).expand(2, 1, 12)], ids=["(n,)", "batch"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_clamped_rotary_pair_by_pair(dtype, positions):
+    queries, keys = normal(2, 3, 12, 8).to(dtype), normal(2, 3, 12, 8, seed=1).to(dtype)
+    limits = torch.tensor([2.0, math.inf, 5.0, 2.0], dtype=torch.float64)
+    got = ClampedRotary(frequencies(8), limits).scores(
+        torch.zeros(2, 3, 12, 12, dtype=dtype), queries, keys, positions, positions
+    )
+    assert got.dtype == dtype
+    for i in range(12):
+        for j in range(i + 1):
+            expected = 0
+            for k, (frequency, limit) in enumerate(zip(frequencies(8), limits, strict=True)):
+                q = torch.view_as_complex(queries[..., i, 2 * k : 2 * k + 2].double().contiguous())
+                key = torch.view_as_complex(keys[..., j, 2 * k : 2 * k + 2].double().contiguous())
+                angle = frequency * min(i - j, limit.item())
+                expected = expected + (q * key.conj() * torch.polar(torch.ones_like(angle), angle)).real
+            assert difference(got[..., i, j].double(), expected / 8**0.5) < (1e-12 if dtype == torch.float64 else 1e-5)
+
+
 def test_temperature_sharpens_late_queries_alone():
     queries, keys, positions = normal(4, 8), normal(4, 8), torch.tensor([0, 1, 63, 64])
     warmed, kept = Temperature(64).queries_and_keys(queries, keys, positions, positions)
@@ -242,6 +263,23 @@ def test_bands_of_pairs():
     slow, fast = (extension.from_pair(3, 4, slowed=band) / extension.PLAIN for band in ("slow", "fast"))
     assert slow.tolist() == [1, 1, 1, *[0.25] * 5]
     assert fast.tolist() == [0.25, 0.25, 0.25, *[1] * 5]
+
+
+def test_needles_are_counted_in_parts_and_once_each():
+    model, test = extension.checkpoint(), extension.needle_at(book()[1], 96, 0.5, 7, seed=9)
+    found = extension._share_found(model, test)
+    assert found == pytest.approx(accuracy(model, test))
+    assert 7 * found == pytest.approx(round(7 * found))
+
+
+def test_the_interventions_are_what_their_names_say():
+    found = extension.interventions(4)
+    assert set(extension.RETRIEVED) < set(found)
+    limits = {name: each.encodings[1].limits for name, each in found.items() if "clamped" in name}
+    assert [int((limit < math.inf).sum()) for limit in limits.values()] == [3, 5, 8, 1]
+    assert limits["pair 3 clamped"][3] == extension.TRAINED - 1
+    base = extension.SCHEMES[extension.FOR_PAIR_3](8).base
+    assert frequencies(16, base)[3].item() == pytest.approx(extension.PLAIN[3].item() / 8)
 
 
 def test_the_study_resumes_where_it_stopped(tmp_path, monkeypatch):

@@ -73,7 +73,6 @@ TAUGHT = {
         "ntk_base": "posenc.contexts",
         "by_parts": "posenc.contexts",
         "yarn_factor": "posenc.contexts",
-        "llama3": "posenc.contexts",
         "ClampedRotary": "posenc.contexts",
         "Layer": "posenc.contexts",
         "repeated": "posenc.contexts",

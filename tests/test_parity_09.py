@@ -136,11 +136,35 @@ def test_gemma_3_scales_its_global_layers_alone():
     assert kinds == config.layer_types
 
 
+# The released lists of Phi-3-mini-128k-instruct, one factor a pair, "rope_scaling" in its configuration:
+# https://huggingface.co/microsoft/Phi-3-mini-128k-instruct/blob/main/config.json
+# (The short ones without the rounding noise of the file: 1.3 for 1.3000000000000003.)
+# fmt: off
+PHI_3_LONG = [
+    1.0700000524520874, 1.1200000047683716, 1.149999976158142, 1.4199999570846558, 1.5699999332427979,
+    1.7999999523162842, 2.129999876022339, 2.129999876022339, 3.009999990463257, 5.910000324249268,
+    6.950000286102295, 9.070000648498535, 9.930000305175781, 10.710000038146973, 11.130000114440918,
+    14.609999656677246, 15.409998893737793, 19.809999465942383, 37.279998779296875, 38.279998779296875,
+    38.599998474121094, 40.12000274658203, 46.20000457763672, 50.940006256103516, 53.66000747680664,
+    54.9373893737793, 56.89738845825195, 57.28738784790039, 59.98738479614258, 60.86738586425781,
+    60.887386322021484, 61.71739196777344, 62.91739273071289, 62.957393646240234, 63.41739273071289,
+    63.8173942565918, 63.83739471435547, 63.897396087646484, 63.93739700317383, 64.06739807128906,
+    64.11434936523438, 64.12435150146484, 64.15435028076172, 64.19435119628906, 64.24435424804688,
+    64.57435607910156, 64.69000244140625, 64.76000213623047,
+]
+PHI_3_SHORT = [
+    1.1, 1.1, 1.1, 1.3, 1.35, 1.35, 1.4, 1.55, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0,
+    2.0, 2.0, 2.0, 2.0, 2.05, 2.05, 2.05, 2.05, 2.05, 2.05, 2.1, 2.1, 2.15, 2.25, 2.25, 2.25, 2.25, 2.25, 2.4,
+    2.45, 2.5, 2.7, 2.7, 2.75, 2.8, 2.9, 3.05,
+]
+# fmt: on
+
+
 @pytest.mark.filterwarnings("ignore")
-def test_phi_3_longrope():
-    factors = 1 + 40 * torch.linspace(0, 1, 48, dtype=torch.float64) ** 2
+@pytest.mark.parametrize(("length", "factors"), [(131_072, PHI_3_LONG), (4096, PHI_3_SHORT)], ids=["long", "short"])
+def test_phi_3_longrope(length, factors):
     parameters = {"rope_type": "longrope", "rope_theta": 1e4, "original_max_position_embeddings": 4096}
-    parameters |= {"short_factor": [1.0] * 48, "long_factor": factors.tolist()}
+    parameters |= {"short_factor": PHI_3_SHORT, "long_factor": PHI_3_LONG}
     config = transformers.Phi3Config(
         hidden_size=3072,
         num_attention_heads=32,
@@ -148,10 +172,12 @@ def test_phi_3_longrope():
         original_max_position_embeddings=4096,
         rope_parameters=parameters,
     )
-    found, attention = theirs(config, "longrope", 131_072)
-    assert relative_error(found, longrope(frequencies(96), factors)) < TOLERANCE
-    assert relative_error(theirs(config, "longrope", 4096)[0], frequencies(96)) < TOLERANCE
+    found, attention = theirs(config, "longrope", length)
+    ours = longrope(frequencies(96), torch.tensor(factors, dtype=torch.float64))
+    assert relative_error(found, ours) < TOLERANCE
+    assert is_scaled(found, frequencies(96))  # also where the text fits: the short list is not a list of ones
     assert attention == pytest.approx(longrope_factor(32, 4096))
+    assert attention == pytest.approx(1.190238118171692)  # as it stands in converted weights of the model
 
 
 def test_llama_4_layers_and_temperature():

@@ -74,6 +74,16 @@ PAIRS_WITHOUT_A_TURN = Exercise(
             "Two features make one pair, and a pair counts once.",
         ),
         Mistake(
+            "a loop over the features",
+            lambda d, b, n: sum(2 * math.pi * b ** (2 * k / d) > n for k in range(d)),
+            "Your loop goes on past the last pair. How many pairs does a head of that width have?",
+        ),
+        Mistake(
+            "a wavelength for each feature",
+            lambda d, b, n: sum(2 * math.pi * b ** (i / d) > n for i in range(d)),
+            "You gave each feature a wavelength of its own. Two features turn together: that is one pair.",
+        ),
+        Mistake(
             "pairs counted from 1",
             _counted(lambda k, d, b: 2 * math.pi * b ** (2 * (k + 1) / d)),
             "The first pair is number 0: it turns by one radian a position, whatever the base is.",
@@ -186,6 +196,11 @@ INTERPOLATED_ANGLES = Exercise(
             "Your scale is rounded down. What is it for a text half as long again?",
         ),
         Mistake(
+            "the last positions matched",
+            _scaled_angles(lambda trained, length: min(1.0, (trained - 1) / max(1, length - 1))),
+            "You squeezed the last position onto the last one. What the statement squeezes is the length.",
+        ),
+        Mistake(
             "pairs down, positions across",
             lambda positions, frequencies, trained, length: (
                 interpolated_angles(positions, frequencies, trained, length).mT
@@ -256,6 +271,16 @@ NTK_AWARE_BASE = Exercise(
             "one feature in place of two",
             lambda base, scale, head_dim: base * scale ** (head_dim / (head_dim - 1)),
             "Nearly. The slowest pair's number is head_dim / 2 - 1, so its exponent has head_dim minus how many?",
+        ),
+        Mistake(
+            "whole-number division",
+            lambda base, scale, head_dim: base * scale ** (head_dim // (head_dim - 2)),
+            "Your exponent is always a whole number: `//` rounds down.",
+        ),
+        Mistake(
+            "the power of the product",
+            lambda base, scale, head_dim: (base * scale) ** (head_dim / (head_dim - 2)),
+            "The exponent is right, and belongs to one factor alone: with scale 1 the base must stay what it was.",
         ),
         Mistake(
             "the factor alone",
@@ -364,7 +389,8 @@ YARN_FREQUENCIES = Exercise(
         Mistake(
             "the ramp of published code",
             _yarn_ramp_of_the_code,
-            "The ends are right. Between them your share goes by the pair's number. The paper counts something else.",
+            "The ends are right. Between them your share grows with the logarithm of the turns, as in published code, "
+            "which counts pairs. The paper's ramp is linear in something else.",
         ),
         Mistake(
             "turns counted in the new length",
@@ -514,6 +540,45 @@ LLAMA3_FREQUENCIES = Exercise(
             "the factor written into the code",
             _llama3_fixed(factor=8.0),
             "Right for one model. The factor is an entry of the configuration too.",
+        ),
+        Mistake(
+            "the whole configuration written into the code",
+            _llama3_fixed(**_rope_scaling(8.0)),
+            "Right for the configuration printed above. The next one has other numbers: read them from the dict.",
+        ),
+        Mistake(
+            "the borders and the length written into the code",
+            _llama3_fixed(low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=8192),
+            "The factor you read. The borders and the original length are entries of the configuration too.",
+        ),
+        Mistake(
+            "2 pi forgotten in the blend",
+            _llama3_with(
+                lambda f, turns, factor, low, high: torch.where(
+                    (turns < low) | (turns > high),
+                    torch.where(turns < low, f / factor, f),
+                    _blended(f, (2 * math.pi * turns - low) / (high - low), factor),
+                )
+            ),
+            "Your borders are right. Between them your γ is off: compute the wavelength once, and use it there too.",
+        ),
+        Mistake(
+            "the wavelength upside down",
+            _llama3_with(
+                lambda f, turns, factor, low, high: _blended(
+                    f, ((turns / f**2 - low) / (high - low)).clamp(0, 1), factor
+                )
+            ),
+            "With your wavelength, fast pairs have long waves. Check it with a frequency of 1 and with one of 1/100.",
+        ),
+        Mistake(
+            "2 pi on the wrong side",
+            _llama3_with(
+                lambda f, turns, factor, low, high: _blended(
+                    f, (((2 * math.pi) ** 2 * turns - low) / (high - low)).clamp(0, 1), factor
+                )
+            ),
+            "A frequency is radians a token. How many tokens make a whole turn? Check it with frequency 1.",
         ),
         Mistake(
             "no blend",
@@ -744,6 +809,20 @@ def _chunk_if(config: dict, wanted: bool) -> str:
     return "chunk" if wanted and config["attention_chunk_size"] is not None else "full"
 
 
+def _given(config: dict) -> list[int]:
+    """The flags, which somebody forgot can be None: then this raises TypeError, as their loop does."""
+    return list(config["no_rope_layers"])
+
+
+def _flags_or_ones(config: dict) -> list[int]:
+    return config["no_rope_layers"] or [1] * config["num_hidden_layers"]
+
+
+def _by_number(config: dict, offset: int) -> list[tuple[bool, str]]:
+    """Every fourth layer, whatever the configuration says."""
+    return layers_of(_without_flags(config | {"no_rope_layers": None, "no_rope_layer_interval": 4}, offset))
+
+
 def _exchanged(config: dict) -> list[tuple[bool, str]]:
     """The flag read as its name says."""
     flags = [int(not rotates) for rotates, _ in layers_of(config)]
@@ -773,9 +852,51 @@ LAYERS_OF = Exercise(
             "You believed the name. Read in the statement what a 1 means.",
         ),
         Mistake(
+            "given flags read as the name says",
+            lambda config: _exchanged(config) if config["no_rope_layers"] is not None else layers_of(config),
+            "Without flags you are right. Where flags are given, read in the statement what a 1 means.",
+        ),
+        Mistake(
+            "the flag read as its name says, and no flags forgotten",
+            lambda config: [(not flag, "full" if flag else _chunk_if(config, True)) for flag in _given(config)],
+            "Two things. You believed the name: read what a 1 means. And where the list is None, compute it.",
+        ),
+        Mistake(
+            "no flags forgotten",
+            lambda config: layers_of(config | {"no_rope_layers": _given(config)}),
+            "Given flags you read rightly. Where the list is None, compute it from the interval.",
+        ),
+        Mistake(
+            "no flags taken for ones",
+            lambda config: layers_of(config | {"no_rope_layers": _flags_or_ones(config)}),
+            "Given flags you read rightly. But a list that is None doesn't mean that all layers rotate.",
+        ),
+        Mistake(
+            "the flag read as its name says, no flags taken for ones",
+            lambda config: (_exchanged if config["no_rope_layers"] else layers_of)(
+                config | {"no_rope_layers": _flags_or_ones(config)}
+            ),
+            "Two things. You believed the name: read what a 1 means. And where the list is None, compute it.",
+        ),
+        Mistake(
+            "the interval wins, and is 4",
+            lambda config: _by_number(config, 1),
+            "Two things. Where flags are given, they count. And how long a group is stands in the configuration.",
+        ),
+        Mistake(
+            "i % 4",
+            lambda config: _by_number(config, 0),
+            "You looked at the layer's number alone: not at the flags, not at the interval. And layers count from 0.",
+        ),
+        Mistake(
             "counted from 0",
             lambda config: layers_of(_without_flags(config, 0)),
             "Your first layer has no rotary. It is the *last* of each group: the fourth, the eighth …",
+        ),
+        Mistake(
+            "counted from 0, and always fours",
+            lambda config: layers_of(_without_flags(config | {"no_rope_layer_interval": 4}, 0)),
+            "Two things. The layer without rotary is the *last* of its group. And how long a group is, is configured.",
         ),
         Mistake(
             "the interval written into the code",
