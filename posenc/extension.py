@@ -10,10 +10,9 @@ each time in one passage. Whoever has seen #k once can answer k at the next #.
 import argparse
 import json
 import math
-import platform
 import sys
-from collections.abc import Callable
-from datetime import date
+from collections.abc import Callable, Iterator
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 
@@ -28,6 +27,7 @@ from posenc.language import ALPHABET, book, cut, loss_by_position
 from posenc.masks import Causal, SlidingWindow
 from posenc.model import Transformer, build
 from posenc.rotary import Rotary
+from posenc.study import Measurement, fill
 from posenc.tasks import NOT_ASKED, Labelled
 from posenc.train import accuracy, cross_entropy
 
@@ -273,27 +273,19 @@ def measurements(seed: int) -> dict[str, Callable[[Transformer], dict]]:
 
 
 def study(folder: Path, seeds: int, report: Callable[[str], None] = print) -> None:
-    """Make every measurement that the file does not have yet; write after each, so it can be stopped at any time."""
-    path = folder / "longer_contexts.json"
-    found = json.loads(path.read_text()) if path.exists() else {"seeds": {}}
+    """Make every measurement that the file in the folder does not have yet. Weights are kept there as well."""
+    command = f"python -m posenc.extension study --seeds {seeds}"
+    fill(folder / "longer_contexts.json", command, _measurements_of_all(folder, seeds), report)
+
+
+def _measurements_of_all(folder: Path, seeds: int) -> Iterator[Measurement]:
     for seed in range(seeds):
         weights = folder / f"letters_64_{seed}.npz"
         if not weights.exists():
             save(trained(seed), weights)
-            report(f"seed {seed} trained")
-        model, done = load(weights), found["seeds"].setdefault(str(seed), {})
+        model = load(weights)
         for name, make in measurements(seed).items():
-            if name in done:
-                continue
-            done[name] = make(model)
-            found["made"] = {
-                "command": f"python -m posenc.extension study --seeds {seeds}",
-                "date": date.today().isoformat(),
-                "python": platform.python_version(),
-                "torch": torch.__version__,
-            }
-            path.write_text(json.dumps(found, separators=(",", ":")) + "\n")
-        report(f"seed {seed} done")
+            yield ("seeds", str(seed), name), partial(make, model)
 
 
 def results() -> dict:
