@@ -24,7 +24,7 @@ def digits() -> tuple[Labelled, Labelled]:
     The order is shuffled once, with a fixed seed, so that both parts hold the same hands.
     """
     stored = np.load(files("posenc") / "data" / "digits.npz")
-    images, labels = torch.from_numpy(stored["images"]) / 16, torch.from_numpy(stored["labels"]).long()
+    images, labels = torch.from_numpy(stored["images"]).float() / 16, torch.from_numpy(stored["labels"]).long()
     order = torch.randperm(len(images), generator=torch.Generator().manual_seed(0))
     split = order.tensor_split([N_TRAIN_DIGITS])
     train, test = (Labelled(images[rows], labels[rows]) for rows in split)

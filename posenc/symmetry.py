@@ -43,6 +43,46 @@ def translation_error(layer: Callable[[Tensor, Tensor], Tensor], x: Tensor, posi
     return difference(layer(x, positions + shift), layer(x, positions))
 
 
+def relabelling_error(layer: Callable[[Tensor, Tensor], Tensor], x: Tensor, positions: Tensor, moved: Tensor) -> float:
+    """Largest |layer(x, moved) - layer(x, positions)|: 0 if the new labels are as good as the old ones.
+
+    x: (..., n, d); positions and moved: (n,) for a text, (2, n) for a grid. See `GRID_MOVES`. The tokens stay in
+    storage, so of patches of one pixel this moves the picture itself.
+    """
+    return difference(layer(x, moved), layer(x, positions))
+
+
+def shift_grid(positions: Tensor, rows: int = 1, columns: int = 1) -> Tensor:
+    """Every place so many rows further down and columns further right: (2, ..., n), shape kept."""
+    return torch.stack([positions[0] + rows, positions[1] + columns])
+
+
+def flip_up_down(positions: Tensor) -> Tensor:
+    """The first row becomes the last, inside the rows that there are: (2, ..., n), shape kept."""
+    rows, columns = positions
+    return torch.stack([rows.min() + rows.max() - rows, columns])
+
+
+def flip_left_right(positions: Tensor) -> Tensor:
+    """The first column becomes the last, inside the columns that there are: (2, ..., n), shape kept."""
+    rows, columns = positions
+    return torch.stack([rows, columns.min() + columns.max() - columns])
+
+
+def transpose_grid(positions: Tensor) -> Tensor:
+    """Rows become columns: (2, ..., n), shape kept."""
+    return positions.flip(0)
+
+
+GRID_MOVES: dict[str, Callable[[Tensor], Tensor]] = {
+    "shift": shift_grid,
+    "left-right": flip_left_right,
+    "up-down": flip_up_down,
+    "half turn": lambda positions: flip_left_right(flip_up_down(positions)),
+    "transpose": transpose_grid,
+}
+
+
 def leak(layer: Layer, x: Tensor) -> float:
     """Largest change of an earlier row when later rows change: 0 if no row sees what comes after it.
 

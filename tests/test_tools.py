@@ -360,7 +360,13 @@ def test_project_has_one_address() -> None:
 
 
 def test_pins_have_no_suffix_of_one_platform_and_leave_the_book_out(tmp_path: Path) -> None:
-    for name, version in (("torch", "2.13.0+cpu"), ("posenc", "0.1.0"), ("timm", "1.0"), ("Jinja2", "3.1"), ("ruamel.yaml", "1.0")):
+    for name, version in (
+        ("torch", "2.13.0+cpu"),
+        ("posenc", "0.1.0"),
+        ("timm", "1.0"),
+        ("Jinja2", "3.1"),
+        ("ruamel.yaml", "1.0"),
+    ):
         folder = tmp_path / f"{name}.dist-info"
         folder.mkdir()
         (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
