@@ -80,6 +80,19 @@ TAUGHT = {
         "reach": "posenc.contexts",
         "temperature": "posenc.contexts",
     },
+    "10_grids": {
+        "sinusoids_2d": "posenc.grids",
+        "resample": "posenc.grids",
+        "places_in": "posenc.grids",
+    },
+    "11_relative_and_rotary": {
+        "Windows": "posenc.windows",
+        "roll_and_cut": "posenc.windows",
+        "log_spaced": "posenc.windows",
+        "grid_angles": "posenc.rotary_grid",
+        "axial_vectors": "posenc.rotary_grid",
+        "mrope_vectors": "posenc.rotary_grid",
+    },
 }
 
 
