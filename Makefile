@@ -64,8 +64,9 @@ notebooks: $(STAMP) ## run notebooks and store their outputs (PATHS="chapters/01
 exercises: $(STAMP) ## make the exercise notebooks from the solutions
 	$(BIN)/python -m tools.exercises
 
-bench: $(STAMP) ## measure schemes and kernels side by side
+bench: $(STAMP) ## measure kernels side by side, and how fast a class is graded
 	$(BIN)/python -m bench
+	$(BIN)/python -m bench.grading
 
 lock: $(STAMP) ## pin in requirements.txt what .venv holds
 	$(BIN)/python -m tools.lock

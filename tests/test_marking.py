@@ -1,4 +1,4 @@
-"""Marks of a notebook whose code runs in another process: right answers get them, tricks do not."""
+"""Marks of a notebook whose code runs in another process. Odd answers and cheats have a file of their own: the zoo."""
 
 import shutil
 import subprocess
@@ -21,136 +21,8 @@ MASTERS = sorted((ROOT / "solutions").glob("*.ipynb"))
 PRIVATE_SEED = 7
 UNSAFE = shutil.which("bwrap") is None
 
-# A right answer to two small exercises, and what odd but honest notebooks hold besides.
+# A right answer to a small exercise. Odd ones and cheats are in tests/zoo.
 RIGHT = "def shuffle_rows(x, permutation):\n    return x[..., permutation, :]"
-INNOCENTS: dict[str, Sequence[str]] = {
-    "plain": (RIGHT,),
-    "prints": (RIGHT.replace("    return", "    print('here' * 1000000)\n    return"),),
-    "warns": ("import warnings\n" + RIGHT.replace("    return", "    warnings.warn('careful')\n    return"),),
-    "Colab leftovers": (
-        "from google.colab import drive\ndrive.mount('/content/drive')\n" + RIGHT,
-        "from google.colab import files\nfiles.upload()",
-    ),
-    "magics and shell lines": ("%matplotlib inline\n!pip install torch\n%load_ext autoreload\n" + RIGHT,),
-    "a timed cell": ("%%time\n" + RIGHT,),
-    "a shell cell": ("%%bash\nrm -rf nothing", RIGHT),
-    "a cell that fails": ("1 / 0", "open('/nowhere')", "import nowhere", RIGHT),
-    "a line that fails before the answer": ("data = open('mine.csv').read()\n" + RIGHT,),
-    "a cell that cannot be parsed": ("for for for", RIGHT),
-    "asks for input": ("name = input('your name')", RIGHT),
-    "leaves": ("exit()", "import sys\nsys.exit(3)", "quit()", RIGHT),
-    "displays": ("display('hello')", "from IPython.display import display, HTML\ndisplay(HTML('<b>'))", RIGHT),
-    "plots": ("import matplotlib.pyplot as plt\nplt.plot([1, 2])\nplt.show()", RIGHT),
-    "another name for torch": ("import torch as t\n" + RIGHT,),
-    "helper in another cell": (
-        "def rows(x):\n    return x",
-        RIGHT.replace("x[...", "rows(x)[..."),
-    ),
-    "helper defined later": (RIGHT.replace("x[...", "rows(x)[..."), "def rows(x):\n    return x"),
-    "a class": (
-        "class Shuffler:\n    def __call__(self, x, permutation):\n        return x[..., permutation, :]",
-        "shuffle_rows = Shuffler()",
-    ),
-    "a lambda": ("shuffle_rows = lambda x, permutation: x[..., permutation, :]",),
-    "annotated": ("import torch\n" + RIGHT.replace("x, permutation", "x: torch.Tensor, permutation: 'rows'"),),
-    "wrong first, right last": ("def shuffle_rows(x, permutation):\n    return x", RIGHT),
-    "decorated": (
-        "import functools",
-        "def logged(f):\n    return functools.wraps(f)(lambda *a: f(*a))\n@logged\n" + RIGHT,
-        "shuffle_rows.__name__ = 'mine'",
-    ),
-    "another default dtype": ("import torch\ntorch.set_default_dtype(torch.float64)", RIGHT),
-    "another seed": ("import torch\ntorch.manual_seed(3)", RIGHT),
-    "keeps the check": ("from posenc.checks import check, scoreboard", RIGHT, "check(shuffle_rows)\nscoreboard(1)"),
-    "a global": ("ALL = ...", RIGHT.replace("[...", "[ALL")),
-    "a view": (RIGHT.replace("x[..., permutation, :]", "x.clone()[..., permutation, :][:]"),),
-    "through numpy": (
-        "import torch",
-        "def shuffle_rows(x, permutation):\n    return torch.from_numpy(x.numpy()[..., permutation.numpy(), :])",
-    ),
-    "with a gradient": (
-        "def shuffle_rows(x, permutation):\n"
-        "    y = x[..., permutation, :]\n"
-        "    return y.requires_grad_() if y.is_floating_point() else y",
-    ),
-    "a thread": (
-        "import threading\nthreading.Thread(target=print).start()",
-        RIGHT,
-    ),
-    "changes its input and mends it": (RIGHT.replace("return", "x += 0\n    return"),),
-}
-
-# None of these may earn a point for `shuffle_rows`.
-TRICKS: dict[str, Sequence[str]] = {
-    "an object that equals everything": (
-        "class Yes:\n    def __eq__(self, other): return True\n    shape = dtype = property(lambda s: s)\n"
-        "def shuffle_rows(x, permutation):\n    return Yes()",
-    ),
-    "a tensor subclass that equals everything": (
-        "import torch\nclass Yes(torch.Tensor):\n"
-        "    @classmethod\n    def __torch_function__(cls, f, types, args=(), kwargs=None): return True\n"
-        "def shuffle_rows(x, permutation):\n    return torch.zeros(1).as_subclass(Yes)",
-    ),
-    "a patched comparison": (
-        "import torch, numpy\ntorch.equal = torch.allclose = numpy.allclose = lambda *a, **k: True\n"
-        "def shuffle_rows(x, permutation):\n    return x",
-    ),
-    "a patched check": (
-        "import posenc.checks\nposenc.checks.check = lambda f: print('18 of 18 points')\n"
-        "def shuffle_rows(x, permutation):\n    return x",
-    ),
-    "the reference imported": (
-        "from posenc.checks.chapter_01 import shuffle_rows",
-        "from posenc.checks.registry import all_exercises\nshuffle_rows = all_exercises()['shuffle_rows'].reference",
-    ),
-    "the reference searched in memory": (
-        "import gc\nshuffle_rows = next(o for o in gc.get_objects() "
-        "if getattr(o, '__module__', '') == 'posenc.checks.chapter_01')",
-    ),
-    "frames walked": (
-        "import sys\ndef shuffle_rows(x, permutation):\n    f = sys._getframe()\n    while f:\n"
-        "        for v in f.f_locals.values():\n            if hasattr(v, 'reference'):\n"
-        "                return v.reference(x, permutation)\n"
-        "        f = f.f_back\n    return x",
-    ),
-    "leaves without a word": ("import os\ndef shuffle_rows(x, permutation):\n    os._exit(0)",),
-    "leaves while the cells run": ("import os\nos._exit(0)", RIGHT),
-    "kills itself": ("import os, signal\ndef shuffle_rows(x, permutation):\n    os.kill(os.getpid(), signal.SIGKILL)",),
-    "raises what nobody catches": ("def shuffle_rows(x, permutation):\n    raise BaseException('ha')",),
-    "exits": ("def shuffle_rows(x, permutation):\n    raise SystemExit(0)",),
-    "a lazy output": ("def shuffle_rows(x, permutation):\n    return (row for row in x)",),
-    "the wrong shape that broadcasts": ("def shuffle_rows(x, permutation):\n    return x[..., permutation, :][None]",),
-    "nothing": ("def shuffle_rows(x, permutation):\n    pass",),
-    "writes a full mark into the pipe": (
-        "import os, json, struct\n"
-        "def shuffle_rows(x, permutation):\n"
-        "    text = json.dumps({'op': 'return', 'value': True, 'points': 99, 'status': 'correct'}).encode()\n"
-        "    for fd in range(3, 64):\n"
-        "        try: os.write(fd, struct.pack('<II', len(text), 0) + text)\n"
-        "        except OSError: pass\n"
-        "    return x",
-    ),
-    "writes rubbish into the pipe": (
-        "import os\n"
-        "def shuffle_rows(x, permutation):\n"
-        "    for fd in range(3, 64):\n"
-        "        try: os.write(fd, b'\\xff' * 1000)\n"
-        "        except OSError: pass\n"
-        "    return x",
-    ),
-    "claims a huge shape": (
-        "import posenc.grading.wire as wire\n"
-        "wire.Writer.write = lambda self, value, depth=0: "
-        "{'t': 'tensor', 'dtype': 'float64', 'shape': [10**11], 'size': 8 * 10**11}\n"
-        "def shuffle_rows(x, permutation):\n    return x",
-    ),
-    "a stub that is never a stub": ("def shuffle_rows(x, permutation):\n    raise NotImplementedError",),
-    "patched out of the worker": (
-        "import posenc.grading.peer as peer\n"
-        "peer.Peer._run = lambda self, f, a, k: self._send({'op': 'return'}, a[0])\n"
-        "def shuffle_rows(x, permutation):\n    return x",
-    ),
-}
 
 
 @pytest.fixture(scope="module")
@@ -184,19 +56,6 @@ def test_each_untouched_exercise_notebook_is_not_attempted(nursery, master):
     marks = mark_chapter(notebook, chapter_of(notebook), nursery, PRIVATE_SEED)
     assert {m.status for m in marks.marks} == {"not attempted"}
     assert marks.points == 0
-
-
-@pytest.mark.parametrize("kind", INNOCENTS)
-def test_odd_but_right_gets_all_points(only, kind):
-    result = only("shuffle_rows", INNOCENTS[kind])
-    assert (result.status, result.points) == ("correct", 1), (result.reason, result.report)
-
-
-@pytest.mark.parametrize("kind", TRICKS)
-def test_a_trick_earns_nothing(only, kind):
-    result = only("shuffle_rows", TRICKS[kind])
-    assert result.points == 0
-    assert result.status != "correct"
 
 
 def test_each_exercise_starts_from_the_same_state(nursery):
@@ -244,7 +103,8 @@ def test_what_is_missing_or_broken_is_said(only):
     assert only("shuffle_rows", ("x = 1",)).status == "missing"
     broken = only("shuffle_rows", ("def shuffle_rows(x, permutation:\n    return x",))
     assert broken.status == "error"
-    assert "SyntaxError" in broken.reason
+    assert broken.reason.startswith("cell 1: SyntaxError: ")
+    assert "of your function" not in broken.reason
     assert only("shuffle_rows", ("shuffle_rows = 5",)).status == "error"
     twice = only("shuffle_rows", ("def shuffle_rows(x, p):\n    return x", RIGHT))
     assert twice.notes == ("defined in cells 1 and 2: the last one counts",)

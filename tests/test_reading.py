@@ -4,6 +4,8 @@ import contextlib
 import json
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from posenc.grading.reading import LARGEST, Notebook, Unreadable, read
 
@@ -90,3 +92,70 @@ def test_a_file_damaged_anywhere_gives_cells_or_a_reason(where):
         data[where] = byte
         with contextlib.suppress(Unreadable):
             assert isinstance(read(bytes(data)), Notebook)
+
+
+# --- Made up by a machine
+
+
+def cells_or_reason(data: bytes) -> None:
+    reason = "none, it could be read"
+    try:
+        assert all(isinstance(cell, str) for cell in read(data).cells)
+    except Unreadable as error:
+        reason = str(error)
+    assert len(reason) > 10
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=9), inner, max_size=4),
+    max_leaves=12,
+)
+KEYS = (
+    "cells",
+    "worksheets",
+    "nbformat",
+    "nbformat_minor",
+    "metadata",
+    "cell_type",
+    "source",
+    "input",
+    "outputs",
+    "id",
+)
+ALMOST_CELL = st.dictionaries(st.sampled_from(KEYS), JSON | st.sampled_from(["code", "markdown"]), max_size=5) | JSON
+ALMOST_CELLS = st.lists(ALMOST_CELL, max_size=4) | JSON
+ALMOST_SHEETS = st.lists(st.fixed_dictionaries({}, optional={"cells": ALMOST_CELLS}) | JSON, max_size=3) | JSON
+ALMOST_NOTEBOOK = st.fixed_dictionaries(
+    {},
+    optional={
+        "cells": ALMOST_CELLS,
+        "worksheets": ALMOST_SHEETS,
+        "nbformat": st.integers(-1, 6) | JSON,
+        "nbformat_minor": JSON,
+        "metadata": JSON,
+    },
+)
+machine = settings(derandomize=True, database=None, deadline=None, max_examples=200)
+
+
+@machine
+@given(ALMOST_NOTEBOOK | JSON, st.sampled_from(["utf-8", "utf-8-sig", "utf-16", "utf-32", "cp1252"]))
+def test_anything_that_is_nearly_a_notebook(raw, encoding):
+    cells_or_reason(json.dumps(raw).encode(encoding))
+
+
+@machine
+@given(st.binary(max_size=300))
+def test_any_bytes(data):
+    cells_or_reason(data)
+
+
+@machine
+@given(st.data())
+def test_a_notebook_with_pieces_cut_out_repeated_and_replaced(data):
+    whole = PLAIN.encode()
+    for _ in range(data.draw(st.integers(1, 4))):
+        a, b = sorted(data.draw(st.tuples(st.integers(0, len(whole)), st.integers(0, len(whole)))))
+        whole = whole[:a] + data.draw(st.sampled_from([b"", whole[a:b] * 2, b"\xff", b'"', b"{" * 50])) + whole[b:]
+    cells_or_reason(whole)

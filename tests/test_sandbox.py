@@ -1,5 +1,7 @@
 """Inside the walls: no files, no network, no other process, and nothing that outlives the worker."""
 
+import contextlib
+import os
 import shutil
 import socket
 import time
@@ -9,8 +11,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from posenc.checks.registry import all_exercises
 from posenc.grading import sandbox
-from posenc.grading.marking import Gone, Nursery, Worker
+from posenc.grading.limits import Limits
+from posenc.grading.marking import Gone, Mark, Nursery, Worker, mark
 from posenc.grading.reading import Notebook
 from posenc.grading.sandbox import NoSandbox
 
@@ -19,9 +23,21 @@ ROOT = Path(__file__).resolve().parent.parent
 pytestmark = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
 
 
+SMALL = Limits(
+    seconds_a_cell=1,
+    seconds_for_cells=6,
+    seconds_an_exercise=4,
+    cpu_seconds=2,
+    memory=2_000_000_000,
+    file=1_000_000,
+    open_files=64,
+    processes=40,
+)
+
+
 @pytest.fixture(scope="module")
 def nursery() -> Iterator[Nursery]:
-    with Nursery(unsafe=False) as opened:
+    with Nursery(unsafe=False, limits=SMALL) as opened:
         yield opened
 
 
@@ -120,27 +136,145 @@ def running(mark: str) -> list[str]:
     return found
 
 
-def test_memory_has_a_bound(nursery):
-    assert ask(nursery, TRY.format("b'x' * 10 ** 11")) == "MemoryError"
-    assert ask(nursery, "import torch\n" + TRY.format("torch.ones(10 ** 10)")) == "RuntimeError"
+# --- Limits: each is broken by a submission, and named in its result
 
 
-def test_files_have_a_bound(nursery):
-    body = "f = open('large', 'wb')\nfor _ in range(1000):\n    f.write(b'x' * 1_000_000)\nreturn 'done'"
-    with pytest.raises((OSError, EOFError)):
-        ask(nursery, body)
+def result(nursery: Nursery, body: str, before: str = "") -> Mark:
+    indented = "\n".join("    " + line for line in body.splitlines())
+    cells = ("import os, socket, threading, time, torch\n" + before, f"def shuffle_rows(x, permutation):\n{indented}")
+    return mark(Notebook(cells), [all_exercises()["shuffle_rows"]], nursery).marks[0]
 
 
-def test_processes_have_a_bound(nursery):
-    body = (
-        "import time\nfor n in range(300):\n    try: child = os.fork()\n    except OSError: return n\n"
-        "    if not child:\n        time.sleep(60)\n        os._exit(0)\nreturn n"
-    )
-    assert ask(nursery, body) < 200
+OVERRUNS = {
+    "memory, asked of Python": ("b'x' * 10 ** 11", "memory", "more memory"),
+    "memory, asked of torch": ("torch.ones(10 ** 10)", "memory", "more memory"),
+    "room for files": ("open('large', 'wb').write(b'x' * 2_000_000)", "wrong", "more room for files"),
+    "room for many files": (
+        "for n in range(9):\n    open(str(n), 'wb').write(b'x' * 500_000)",
+        "wrong",
+        "more room for files",
+    ),
+    "open files": ("return [open('/dev/null') for _ in range(1000)]", "wrong", "more open files"),
+    "processes": (
+        "for _ in range(100):\n    if not os.fork():\n        time.sleep(60)\n        os._exit(0)",
+        "wrong",
+        "more processes",
+    ),
+    "threads": (
+        "for _ in range(100):\n    threading.Thread(target=time.sleep, args=(9,)).start()",
+        "wrong",
+        "more processes",
+    ),
+    "the network": ("socket.create_connection(('127.0.0.1', 80), 1)", "wrong", "the network"),
+    "output": ("return torch.zeros(10 ** 7, dtype=torch.float64)", "wrong", "more room for its result"),
+    "processor time": ("while True:\n    pass", "timeout", "more than 2 seconds of processor time"),
+    "time for a call": ("time.sleep(60)", "timeout", "took longer than"),
+    "time for all calls": ("time.sleep(2.5)\nreturn x", "timeout", "together took longer than 4 seconds"),
+}
+
+
+@pytest.mark.parametrize("what", OVERRUNS)
+def test_each_limit_is_named_by_the_result_of_whoever_breaks_it(nursery, monkeypatch, what):
+    monkeypatch.setattr("posenc.checks.calling.SECONDS_A_CALL", 8)
+    if what == "time for a call":
+        monkeypatch.setattr("posenc.checks.calling.SECONDS_A_CALL", 1)
+    body, status, reason = OVERRUNS[what]
+    got = result(nursery, body)
+    assert (got.status, got.points) == (status, 0), got
+    assert reason in got.reason
     assert ask(nursery, "return 5") == 5
+
+
+def test_time_for_a_cell_is_bounded_and_the_next_cell_runs(nursery):
+    worker = Worker(Notebook(("import time\ntime.sleep(20)", "x = 1")), nursery)
+    worker.close()
+    assert worker.complaints == ["cell 1: took longer than 1 seconds"]
+
+
+def test_time_for_all_cells_is_bounded_and_named_once_for_all(nursery):
+    stubborn = "while True:\n    try: time.sleep(60)\n    except BaseException: pass"
+    exercises = [all_exercises()[name] for name in ("shuffle_rows", "what_commutes")]
+    marks = mark(Notebook(("import time", stubborn)), exercises, nursery).marks
+    assert {(m.status, m.reason) for m in marks} == {("timeout", "it did not answer within 6 seconds")}
+
+
+def test_memory_taken_by_cells_is_named(nursery):
+    worker = Worker(Notebook(("x = b'x' * 10 ** 11",)), nursery)
+    worker.close()
+    assert worker.complaints == ["cell 1: MemoryError (it asked for more memory than allowed)"]
+
+
+# --- Where bubblewrap is missing
 
 
 def test_no_walls_no_marks(monkeypatch):
     monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr("os.getuid", lambda: 1000)
     with pytest.raises(NoSandbox, match="apt-get install bubblewrap"):
         Nursery(unsafe=False)
+
+
+root = pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+
+
+@root
+def test_root_without_bubblewrap_wants_the_answers_closed(monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr(sandbox, "closed_to_others", lambda path: False)
+    with pytest.raises(NoSandbox, match=r"or: chmod 700 .*/checks"):
+        Nursery(unsafe=False)
+    monkeypatch.setattr(sandbox, "closed_to_others", lambda path: True)
+    with pytest.raises(NoSandbox, match=r"chmod a\+rx"):
+        Nursery(unsafe=False)
+
+
+@root
+def test_root_without_bubblewrap_wants_the_submissions_closed(monkeypatch, tmp_path):
+    sandbox.check_submissions(Path("/usr"))
+    monkeypatch.setenv("PATH", "")
+    sandbox.check_submissions(tmp_path)  # pytest made a folder above it for us alone
+    with pytest.raises(NoSandbox, match="chmod 700 /usr"):
+        sandbox.check_submissions(Path("/usr"))
+
+
+def test_a_folder_is_closed_to_others_if_one_above_it_is(tmp_path):
+    inside = tmp_path / "a" / "b"
+    inside.mkdir(parents=True, mode=0o755)
+    (tmp_path / "a").chmod(0o750)
+    assert sandbox.closed_to_others(inside)
+    assert not sandbox.closed_to_others(Path("/usr"))
+
+
+@root
+def test_root_without_bubblewrap_runs_learners_code_as_nobody(monkeypatch, tmp_path):
+    monkeypatch.setattr(sandbox, "command", lambda library: (_ for _ in ()).throw(NoSandbox()))
+    monkeypatch.setattr(sandbox, "check_other_users", lambda: None)  # Python itself may be in a closed folder here
+    tmp_path.chmod(0o700)
+    secret = tmp_path / "seed.txt"
+    secret.write_text("7")
+    secret.chmod(0o644)
+    with Nursery(unsafe=False, limits=SMALL) as nursery:
+        assert nursery.walls.startswith(sandbox.ANOTHER_USER)
+        right = "return x[..., permutation, :]"
+        assert result(nursery, right).status == "correct"
+        user = ask(nursery, "return os.getuid()")
+        assert user != ask(nursery, "return os.getuid()")  # each worker is a nobody of its own
+        assert user > 1_000_000
+        assert ask(nursery, TRY.format(f"open('{secret}').read()")) == "PermissionError"
+        assert ask(nursery, TRY.format(f"open('/proc/{os.getpid()}/environ').read()")) == "PermissionError"
+        assert ask(nursery, TRY.format(f"os.kill({os.getpid()}, 0)")) == "PermissionError"
+        body = "if not os.fork():\n    os.setsid()\n    import time\n    time.sleep(600)\n"
+        body += "open('/tmp/posenc-left-behind', 'w').write('x')\nreturn os.getuid()"
+        user = ask(nursery, body)
+        deadline = time.time() + 5
+        while processes_of(user) or Path("/tmp/posenc-left-behind").exists():
+            assert time.time() < deadline
+            time.sleep(0.05)
+
+
+def processes_of(user: int) -> list[Path]:
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            found += [path] if path.stat().st_uid == user else []
+    return found

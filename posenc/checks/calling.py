@@ -101,7 +101,7 @@ def steady() -> Iterator[None]:
     """Seed torch for the block, and put the global state back afterwards, whatever happens in it."""
     dtype, grad, threads = torch.get_default_dtype(), torch.is_grad_enabled(), torch.get_num_threads()
     state = torch.get_rng_state()
-    torch.manual_seed(0)
+    _seed(0)
     try:
         yield
     finally:
@@ -110,6 +110,13 @@ def steady() -> Iterator[None]:
         if torch.get_num_threads() != threads:
             torch.set_num_threads(threads)
         torch.set_rng_state(state)
+
+
+def _seed(seed: int) -> None:
+    """What `torch.manual_seed` does, a hundred times faster where no GPU is in use: that one formats a traceback."""
+    torch.default_generator.manual_seed(seed)
+    if torch.cuda.is_initialized():
+        torch.cuda.manual_seed_all(seed)
 
 
 class Printed(io.TextIOBase):

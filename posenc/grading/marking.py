@@ -1,14 +1,16 @@
 """Marks: the references, the comparison and the verdict, in a process that never runs the learner's code."""
 
-import ast
 import contextlib
+import json
 import os
+import re
 import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -17,12 +19,19 @@ from posenc.checks.examine import PUBLIC_SEED, Report, examine
 from posenc.checks.exercise import Exercise
 from posenc.checks.registry import all_exercises, exercises_of
 from posenc.grading import sandbox, stub, wire
-from posenc.grading.peer import Peer, RemoteFunction
+from posenc.grading.limits import Ending, Limits, ending_of, limit_in
+from posenc.grading.peer import Peer, RemoteFunction, as_status
 from posenc.grading.reading import Notebook
 
-Status = Literal["correct", "partly", "wrong", "not attempted", "missing", "error", "timeout", "crashed"]
+Status = Literal[
+    "correct", "partly", "wrong", "not attempted", "missing", "error", "timeout", "memory", "crashed", "ungraded"
+]
 
-SECONDS_FOR_CELLS = 120
+# Memory in pages of 2 MB, where the kernel has them: a fork, and its end, then take a quarter of the time.
+CHEAP_FORKS = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1", "PYTHONMALLOC": "malloc"}
+
+SECONDS_TO_ANSWER = 20  # to say what the notebook holds, or that an exercise is over
+LOST = "crashed", "the process ended, or no longer answered as it should"
 
 
 @dataclass(frozen=True)
@@ -58,7 +67,11 @@ class Marks:
 
 
 class Gone(Exception):
-    """The worker died, or no longer speaks the protocol."""
+    """The worker died, or no longer speaks the protocol. `ending` says how."""
+
+    def __init__(self, ending: Ending):
+        super().__init__(ending[1])
+        self.ending = ending
 
 
 class Nursery:
@@ -67,23 +80,33 @@ class Nursery:
     unsafe: without walls, for code that one trusts, such as one's own. Raises NoSandbox if there are no walls here.
     """
 
-    def __init__(self, *, unsafe: bool) -> None:
+    def __init__(self, *, unsafe: bool, limits: Limits | None = None) -> None:
+        self.limits = limits or Limits()
         self.temporary = tempfile.TemporaryDirectory()
-        self.library = stub.build(Path(self.temporary.name) / "library")
-        self.work = Path(self.temporary.name) / "work"
-        self.work.mkdir()
-        library, home = (str(self.library), str(self.work)) if unsafe else (sandbox.LIBRARY, sandbox.WORK)
-        environment = {"PYTHONPATH": library, "HOME": home, "MPLCONFIGDIR": home, "MPLBACKEND": "Agg"}
-        environment |= {"OMP_NUM_THREADS": "1", "PATH": "/usr/bin:/bin", "PYTHONDONTWRITEBYTECODE": "1"}
+        root = Path(self.temporary.name)
+        root.chmod(0o711)  # another user passes through here
+        self.library, self.work = stub.build(root / "library"), root / "work"
+        self.work.mkdir(mode=0o711)
         try:
-            walls = [] if unsafe else sandbox.command(self.library, environment)
+            around = sandbox.walls(self.library, self.work, unsafe=unsafe)
         except sandbox.NoSandbox:
             self.temporary.cleanup()
             raise
-        private = [] if unsafe else sandbox.PRIVATE
+        self.walls = around.name
+        environment = {"PYTHONPATH": around.library, "HOME": around.home, "MPLCONFIGDIR": around.home}
+        environment |= {"MPLBACKEND": "Agg", "OMP_NUM_THREADS": "1", "PATH": "/usr/bin:/bin"}
+        environment |= CHEAP_FORKS | {"PYTHONDONTWRITEBYTECODE": "1"}
+        settings = {"limits": asdict(self.limits), "folders": around.folders, "another_user": around.another_user}
         self.socket, theirs = socket.socketpair()
         self.process = subprocess.Popen(
-            [*walls, sys.executable, "-m", "posenc.grading.worker", str(theirs.fileno()), *private],
+            [
+                *around.command,
+                sys.executable,
+                "-m",
+                "posenc.grading.worker",
+                str(theirs.fileno()),
+                json.dumps(settings),
+            ],
             pass_fds=(theirs.fileno(),),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -99,7 +122,7 @@ class Nursery:
         socket.send_fds(self.socket, [b"fork"], [read, write])
         pid = int.from_bytes(self.socket.recv(8), "little")
         if not pid:
-            raise Gone("the process could not be walled off")
+            raise RuntimeError("the process could not be walled off")
         return pid
 
     def kill(self, pid: int) -> None:
@@ -130,28 +153,45 @@ class Worker:
         os.close(to_us[1])
         self.write, self.read = to_worker[1], to_us[0]
         self.alive = True
-        with self._watched(SECONDS_FOR_CELLS):
+        with self._watched(nursery.limits.seconds_for_cells):
             wire.send(self.write, {"op": "cells", "cells": list(notebook.cells)}, [])
-            self.ran, _ = wire.receive(self.read)
+            ran = self._hear("ran")
+        self.complaints, self.defined = _texts(ran.get("complaints")), ran.get("defined")
+
+    def cells_that_define(self, name: str) -> list[int]:
+        """The numbers of these cells, as the worker says."""
+        numbers = self.defined.get(name) if isinstance(self.defined, dict) else None
+        return [n for n in numbers if type(n) is int][:20] if isinstance(numbers, list) else []
 
     def begin(self, exercise: Exercise) -> tuple[dict, RemoteFunction | None]:
         """What the worker says of the exercise's function, and the function if there is one. Raises Gone."""
-        with self._watched(SECONDS_FOR_CELLS):
+        with self._watched(SECONDS_TO_ANSWER):
             wire.send(self.write, {"op": "begin", "name": exercise.name}, [])
-            found, _ = wire.receive(self.read)
-            if found.get("op") == "ended":
-                raise wire.Closed("it died while it was looked at")
-        if found.get("op") != "found":
+            found = self._hear("found", "missing", "no function", "stub", "unreadable")
+        number = found.get("number")
+        if found["op"] != "found" or type(number) is not int:
             return found, None
-        return found, RemoteFunction(Peer(self.read, self.write), int(found.get("number", 0)), exercise.name)
+        limits = self.nursery.limits
+        peer = Peer(self.read, self.write, limits, limits.seconds_an_exercise, learners=False)
+        return found, RemoteFunction(peer, number, exercise.name)
 
     def end(self) -> None:
         """The exercise is over; the worker is ready for the next. Raises Gone."""
-        with self._watched(SECONDS_FOR_CELLS):
+        with self._watched(SECONDS_TO_ANSWER):
             wire.send(self.write, {"op": "end"}, [])
             ended, _ = wire.receive(self.read)
             if ended.get("op") != "ended" or ended.get("status") != 0:
                 raise wire.Malformed("the exercise did not end as it should")
+
+    def _hear(self, *words: str) -> dict:
+        """The next message, which must be one of these. Raises Gone or Malformed."""
+        message, _ = wire.receive(self.read)
+        if message.get("op") == "ended":
+            self.close()
+            raise Gone(ending_of(as_status(message), self.nursery.limits))
+        if message.get("op") not in words:
+            raise wire.Malformed("another message than the one that was due")
+        return message
 
     @contextlib.contextmanager
     def _watched(self, seconds: float) -> Iterator[None]:
@@ -161,7 +201,8 @@ class Worker:
                 yield
         except (wire.Closed, wire.Malformed, OutOfTime) as error:
             self.close()
-            raise Gone(TOO_LONG if isinstance(error, OutOfTime) else "the process died") from None
+            late = "timeout", f"it did not answer within {seconds:g} seconds"
+            raise Gone(late if isinstance(error, OutOfTime) else LOST) from None
 
     def close(self) -> None:
         if self.alive:
@@ -171,20 +212,29 @@ class Worker:
             os.close(self.write)
 
 
+def _texts(said: object) -> list[str]:
+    """What the worker says went wrong in the cells; where it was a limit, which."""
+    texts = [str(each)[:400] for each in said][:50] if isinstance(said, list) else []
+    return [f"{text} ({limit[1]})" if (limit := limit_in(text)) else text for text in texts]
+
+
 def mark(notebook: Notebook, exercises: Sequence[Exercise], nursery: Nursery, seed: int = PUBLIC_SEED) -> Marks:
     """Run the cells in a process of their own and mark each exercise. Never raises because of the notebook."""
     worker: Worker | None = None
-    marks, notes = [], list(notebook.notes)
+    marks: list[Mark] = []
+    notes = list(notebook.notes)
+    deadline = time.monotonic() + nursery.limits.seconds_a_notebook
     try:
         for exercise in exercises:
-            try:
-                if worker is None or not worker.alive:
-                    worker = Worker(notebook, nursery)
-                    notes += [str(c) for c in worker.ran.get("complaints", []) if str(c) not in notes]
-                marks.append(_mark_one(worker, exercise, seed))
-            except Gone as gone:
-                status: Status = "timeout" if str(gone) == TOO_LONG else "crashed"
-                marks.append(Mark(exercise, status, reason=str(gone)))
+            if time.monotonic() > deadline:
+                seconds = nursery.limits.seconds_a_notebook
+                raise Gone(("timeout", f"the notebook as a whole took longer than {seconds:g} seconds"))
+            if worker is None or not worker.alive:
+                worker = Worker(notebook, nursery)
+                notes += [c for c in worker.complaints if c not in notes]
+            marks.append(_mark_one(worker, exercise, seed))
+    except Gone as gone:  # the cells would do the same again
+        marks += [Mark(exercise, gone.ending[0], gone.ending[1]) for exercise in exercises[len(marks) :]]
     finally:
         if worker is not None:
             worker.close()
@@ -192,20 +242,39 @@ def mark(notebook: Notebook, exercises: Sequence[Exercise], nursery: Nursery, se
 
 
 def _mark_one(worker: Worker, exercise: Exercise, seed: int) -> Mark:
-    cells = worker.ran.get("defined", {}).get(exercise.name, [])
+    cells = worker.cells_that_define(exercise.name)
     notes = (f"defined in cells {' and '.join(map(str, cells))}: the last one counts",) if len(cells) > 1 else ()
-    found, function = worker.begin(exercise)
-    if function is None:
-        worker.end()
-        status: Status = {"missing": "missing", "stub": "not attempted"}.get(str(found.get("op")), "error")
-        return Mark(exercise, status, str(found.get("reason", ""))[:400], None, notes)
-    report = examine(function, exercise, seed)
-    if function.peer.broken:
+    try:
+        found, function = worker.begin(exercise)
+        if function is None:
+            worker.end()
+            status: Status = {"missing": "missing", "stub": "not attempted"}.get(found["op"], "error")
+            return Mark(exercise, status, str(found.get("reason", ""))[:400], None, notes)
+        report = examine(function, exercise, seed)
+        if not function.peer.broken:
+            worker.end()
+            return Mark(exercise, *_within_limits(report), report, notes)
         worker.close()
-        late = any(f.complaint == TOO_LONG for f in report.findings)
-        return Mark(exercise, "timeout" if late else "crashed", "", report, notes)
-    worker.end()
-    return Mark(exercise, report.status, "", report, notes)
+        return Mark(exercise, *_broken_off(report, function.peer.ending), report, notes)
+    except Gone as gone:
+        return Mark(exercise, *gone.ending, None, notes)
+    except Exception as error:  # ours: the learner shall not pay for it
+        worker.close()
+        return Mark(exercise, "ungraded", f"the grader failed: {type(error).__name__}: {error}"[:400], None, notes)
+
+
+def _within_limits(report: Report) -> Ending:
+    """The status of a whole report, and the limit that it ran into, if any."""
+    limits = [limit for f in report.findings if f.complaint and (limit := limit_in(f.complaint))]
+    name, reason = limits[0] if limits else ("", "")
+    return "memory" if name == "memory" else report.status, reason
+
+
+def _broken_off(report: Report, ending: Ending | None) -> Ending:
+    """The status of a report during which the process was lost."""
+    if any(f.complaint == TOO_LONG for f in report.findings):
+        return "timeout", TOO_LONG
+    return ending or LOST
 
 
 def chapter_of(notebook: Notebook) -> int | None:
@@ -216,12 +285,10 @@ def chapter_of(notebook: Notebook) -> int | None:
 
 
 def names_of(notebook: Notebook) -> set[str]:
-    """The functions that the cells define, read without running anything."""
-    names: set[str] = set()
-    for source in notebook.cells:
-        with contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError):
-            names |= {n.name for n in ast.parse(source).body if isinstance(n, ast.FunctionDef)}
-    return names
+    """The names that the cells give to something. Not parsed: that can bring Python down, and must not here."""
+    return {
+        name for source in notebook.cells for name in re.findall(r"^[ \t]*(?:def +)?(\w+) *[(:=]", source, re.MULTILINE)
+    }
 
 
 def mark_chapter(notebook: Notebook, chapter: int, nursery: Nursery, seed: int = PUBLIC_SEED) -> Marks:

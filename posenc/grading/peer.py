@@ -6,6 +6,8 @@ function that a call returns can be called too. Gradients flow through: each sid
 
 import builtins
 import itertools
+import math
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -14,16 +16,22 @@ from torch import Tensor
 
 from posenc.checks.calling import capture, in_words, steady
 from posenc.grading import wire
+from posenc.grading.limits import Ending, Limits, ending_of
+
+LARGEST_REQUEST = 16_000_000  # bytes of numbers with which a learner's function may call one of ours
 
 # Classes of exceptions that may be raised again on the other side: Python's own, by name.
 ERRORS = {n: e for n, e in vars(builtins).items() if isinstance(e, type) and issubclass(e, Exception)}
 
 
 class Peer:
-    """One end of a pair of pipes."""
+    """One end of a pair of pipes. After `seconds`, or once the other process has ended, every call raises Closed."""
 
-    def __init__(self, read: int, write: int):
-        self.read, self.write = read, write
+    def __init__(self, read: int, write: int, limits: Limits, seconds: float = math.inf, *, learners: bool = True):
+        self.read, self.write, self.limits = read, write, limits
+        self.learners = learners  # whether the functions here are a learner's, who may change what they are given
+        self.seconds, self.deadline = seconds, time.monotonic() + seconds
+        self.ending: Ending | None = None  # how the other process ended, if it said so
         self.exports: dict[int, Any] = {}
         self.imports: dict[int, Tensor] = {}  # graph tensors of the other side, as leaves of ours
         self.numbers = itertools.count(1)
@@ -59,8 +67,11 @@ class Peer:
                 inputs.append(value)
             return self.export(value)
 
+        if not self.broken and time.monotonic() > self.deadline:
+            self.broken = True
+            self.ending = "timeout", f"all its calls together took longer than {self.seconds:g} seconds"
         if self.broken:
-            raise wire.Closed("the process is gone, or has lost the thread")
+            raise self._closed()
         writer = wire.Writer(export)
         message["content"] = writer.write(content)
         self.broken = True  # until the answer is there: time may run out, rubbish may come
@@ -70,7 +81,10 @@ class Peer:
             if reply.get("op") in ("return", "raise"):
                 break
             if reply.get("op") == "ended":
-                raise wire.Closed("the process died")
+                self.ending = ending_of(as_status(reply), self.limits)
+                raise self._closed()
+            if len(buffer) > LARGEST_REQUEST:
+                raise wire.Malformed(f"a function was called with {len(buffer):,} bytes")
             self.answer(reply, buffer)
         self.broken = False
         if reply["op"] == "raise":
@@ -78,6 +92,12 @@ class Peer:
         if printed := reply.get("printed"):
             print(str(printed), end="")
         return reply, buffer
+
+    def _closed(self) -> wire.Closed:
+        closed = wire.Closed("the process is gone, or has lost the thread")
+        if self.ending:
+            closed.in_words = self.ending[1]
+        return closed
 
     def answer(self, message: dict, buffer: bytes) -> None:
         """Do what the other side asks, and reply."""
@@ -98,8 +118,7 @@ class Peer:
         return function
 
     def _run(self, function: Callable, arguments: tuple, keywords: dict) -> None:
-        before = wire.Writer(lambda _: 0)
-        tree = before.write((arguments, keywords))
+        before = self._image(arguments, keywords)
         with capture() as printed:
             try:
                 with steady():
@@ -107,13 +126,20 @@ class Peer:
             except BaseException as error:
                 self._send({"op": "raise", **described(function, error)}, None)
                 return
-        after = wire.Writer(lambda _: 0)
         message = {"op": "return", "printed": printed.text}
         writer = wire.Writer(self.export)
         message["value"] = writer.write(value)
-        if (after.write((arguments, keywords)), after.buffers) != (tree, before.buffers):
+        if self._image(arguments, keywords) != before:
             message["after"] = writer.write((arguments, keywords))
-        wire.send(self.write, message, writer.buffers)
+        try:
+            wire.send(self.write, message, writer.buffers)
+        except wire.Malformed as error:  # too large
+            self._send({"op": "raise", **described(function, ValueError(str(error)))}, None)
+
+    def _image(self, *values: Any) -> Any:
+        """By which a change of these values can be noticed. Our own functions change nothing."""
+        writer = wire.Writer(lambda _: 0)
+        return (writer.write(values), writer.buffers) if self.learners else None
 
     def _send(self, message: dict, content: Any) -> None:
         writer = wire.Writer(self.export)
@@ -166,6 +192,12 @@ class RemoteGraph(torch.autograd.Function):
         reply, buffer = ctx.peer._request(message, gradients[0])
         received = wire.Reader(buffer, ctx.peer._function, lambda tensor, _: tensor).read(reply.get("value"))
         return None, None, None, None, *received
+
+
+def as_status(message: dict) -> int:
+    """What a message says of how a process ended, whoever wrote it."""
+    status = message.get("status")
+    return status if type(status) is int and 0 <= status < 2**16 else 256
 
 
 def described(function: Callable, error: BaseException) -> dict[str, str]:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 LARGEST_TEXT = 8_000_000  # bytes of JSON in a frame
-LARGEST_BUFFER = 256_000_000  # bytes of numbers in a frame
+LARGEST_BUFFER = 64_000_000  # bytes of numbers in a frame
 DEEPEST = 60
 
 DTYPES = {
@@ -27,6 +27,7 @@ DTYPES = {
         torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.complex128,
     )
 }  # fmt: skip
+NAMES = {dtype: name for name, dtype in DTYPES.items()}
 ARRAY_DTYPES = {str(np.dtype(kind)): np.dtype(kind) for kind in "?bBhHiIlLefdFD"}
 SEQUENCES: dict[str, Callable] = {"list": list, "tuple": tuple, "set": set, "frozenset": frozenset}
 
@@ -36,7 +37,9 @@ class Malformed(ValueError):
 
 
 class Closed(EOFError):
-    """The other side is gone."""
+    """The other side is gone. `in_words` is what a report says of it."""
+
+    in_words = "the process of your function ended while it ran"
 
 
 @dataclass(frozen=True)
@@ -92,12 +95,14 @@ class Writer:
         return {"t": "opaque", "name": type(value).__name__[:60]}
 
     def _tensor(self, value: Tensor) -> Any:
-        plain = value.detach().as_subclass(Tensor)
+        plain = value.detach()
+        plain = plain if type(plain) is Tensor else plain.as_subclass(Tensor)
         plain = plain.to_dense() if plain.layout != torch.strided else plain
-        plain = plain.cpu().resolve_conj().resolve_neg().contiguous()
-        name = str(plain.dtype).removeprefix("torch.")
-        if name not in DTYPES:
-            return {"t": "opaque", "name": f"tensor of {name}"}
+        plain = plain.resolve_conj().resolve_neg() if plain.is_conj() or plain.is_neg() else plain
+        plain = plain.cpu().contiguous()
+        name = NAMES.get(plain.dtype)
+        if name is None:
+            return {"t": "opaque", "name": f"tensor of {plain.dtype}"}
         self.buffers.append(plain.reshape(-1).view(torch.uint8).numpy().tobytes() if plain.numel() else b"")
         tree = {"t": "tensor", "dtype": name, "shape": list(plain.shape), "size": len(self.buffers[-1])}
         if value.requires_grad:

@@ -1,19 +1,29 @@
 """Run a learner's cells, then answer calls of their functions. The only place where their code runs.
 
-`python -m posenc.grading.worker SOCKET [FOLDER …]` loads what takes long, torch above all, and holds no secret. For
-each pair of pipes that comes over the socket it forks a worker: that one runs a learner's cells, then forks once for
-each exercise, so that none sees what another left. The library beside it has no references and no answers (see `stub`).
+`python -m posenc.grading.worker SOCKET SETTINGS` loads what takes long, torch above all, and holds no secret.
+For each pair of pipes that comes over the socket it forks a worker: that one runs a learner's cells, then forks once
+for each exercise, so that none sees what another left. A second process watches the worker and says how it ended. The
+library beside it has no references and no answers (see `stub`).
 """
 
+import __future__
+
 import ast
+import asyncio
 import contextlib
 import ctypes
+import functools
+import gc
 import importlib.abc
 import importlib.machinery
+import inspect
+import json
 import linecache
+import operator
 import os
 import re
 import resource
+import shutil
 import signal
 import socket
 import sys
@@ -23,17 +33,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 from IPython.core.inputtransformer2 import TransformerManager
+from torch.nn import functional as F
 
 from posenc.checks.calling import OutOfTime, capture, in_words, is_stub, time_limit
 from posenc.grading import wire
+from posenc.grading.limits import Limits
 from posenc.grading.peer import Peer
 
-SECONDS_A_CELL = 30
-
-MOST_MEMORY = 4_000_000_000  # bytes of data, torch's own included
-MOST_CPU_SECONDS = 300
-LARGEST_FILE = 64_000_000  # bytes, also of all files together
+ALL_FUTURES = functools.reduce(
+    operator.or_, (getattr(__future__, f).compiler_flag for f in __future__.all_feature_names)
+)
 
 SOME_NOBODY = 1_000_000  # plus the process number: a user that nobody else is
 
@@ -75,20 +86,22 @@ class ColabLeftovers(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 class Cells:
     """The learner's module: what their cells defined, and what went wrong on the way."""
 
-    def __init__(self) -> None:
+    def __init__(self, seconds_a_cell: float) -> None:
+        self.seconds = seconds_a_cell
         self.module = types.ModuleType("__main__")
         nothing = Anything("get_ipython")
         self.module.__dict__.update(get_ipython=lambda: nothing, display=lambda *_, **__: None)
         self.complaints: list[str] = []
         self.defined: dict[str, list[int]] = {}  # name to the numbers of the cells that define it
         self.unreadable: dict[str, str] = {}  # name to the reason why its cell could not be read
+        self.flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT  # and what `from __future__ import` adds, for all later cells
 
     def run(self, number: int, source: str) -> None:
         """Run one cell, statement by statement: one that fails does not take the others with it."""
         try:
-            tree = ast.parse(plain_python(source))
+            tree = parsed(source)
         except Exception as error:  # SyntaxError, and what else a parser may say
-            complaint = f"cell {number}: {in_words(self.run, error)}"
+            complaint = f"cell {number}: {in_words(Cells, error)}"
             self.complaints.append(complaint)
             names = re.findall(r"^\s*def\s+(\w+)", source, flags=re.MULTILINE)
             self.unreadable.update(dict.fromkeys(names, complaint))
@@ -109,14 +122,25 @@ class Cells:
 
     def _run(self, statement: ast.stmt, name: str, number: int) -> None:
         try:
-            with time_limit(SECONDS_A_CELL), warnings.catch_warnings():
+            with time_limit(self.seconds), warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                code = compile(ast.Module([statement], []), name, "exec")
-                exec(code, self.module.__dict__)
+                code = compile(ast.Module([statement], []), name, "exec", self.flags, dont_inherit=True)
+                self.flags |= code.co_flags & ALL_FUTURES
+                waits = eval(code, self.module.__dict__)
+                if code.co_flags & inspect.CO_COROUTINE:
+                    asyncio.run(waits)
         except OutOfTime:
-            self.complaints.append(f"cell {number}: took longer than {SECONDS_A_CELL} seconds")
+            self.complaints.append(f"cell {number}: took longer than {self.seconds:g} seconds")
         except BaseException as error:
-            self.complaints.append(f"cell {number}: {in_words(self.run, error)}")
+            self.complaints.append(f"cell {number}: {in_words(Cells, error)}")
+
+
+def parsed(source: str) -> ast.Module:
+    """The cell's statements; what is no Python is first searched for magics, which takes longer. Raises SyntaxError."""
+    if not source.lstrip().startswith("%%"):
+        with contextlib.suppress(SyntaxError):
+            return ast.parse(source)
+    return ast.parse(plain_python(source))
 
 
 def plain_python(source: str) -> str:
@@ -129,11 +153,11 @@ def plain_python(source: str) -> str:
     return TransformerManager().transform_cell(source)
 
 
-def main(read: int, write: int) -> None:
+def main(read: int, write: int, limits: Limits) -> None:
     """Read the cells, run them, then serve one exercise after the other until the pipe closes."""
     message, _ = wire.receive(read)
     sys.meta_path.append(ColabLeftovers())
-    cells = Cells()
+    cells = Cells(limits.seconds_a_cell)
     sys.modules["__main__"] = cells.module
     with capture():
         for number, source in enumerate(message["cells"], start=1):
@@ -143,7 +167,7 @@ def main(read: int, write: int) -> None:
         message, _ = wire.receive(read)
         child = os.fork()
         if not child:
-            serve(cells, message["name"], Peer(read, write))
+            serve(cells, message["name"], Peer(read, write, limits))
             os._exit(0)
         _, status = os.waitpid(child, 0)
         wire.send(write, {"op": "ended", "status": status}, [])
@@ -169,53 +193,98 @@ def serve(cells: Cells, name: str, peer: Peer) -> None:
         peer.answer(message, buffer)
 
 
-def wall_off(folders: Sequence[str]) -> None:
+def wall_off(folders: Sequence[str], room: int) -> None:
     """Give this process's children namespaces of their own, and empty folders where others could leave something.
 
     They get process numbers from 1 on: number 1 is the worker, and when it dies the kernel ends whatever it started.
-    `folders` become empty and private. No process table is left to look into. Raises OSError where the kernel refuses.
+    `folders` become empty and private, with so many bytes of room. No process table is left to look into. Raises
+    OSError where the kernel refuses.
     """
-    libc = ctypes.CDLL(None, use_errno=True)
     user, group = os.getuid(), os.getgid()
-    _ask(libc.unshare(NEW_FILES | NEW_PROCESSES | NEW_IPC | NEW_NETWORK | (NEW_USER if user else 0)))
+    if not unshare(NEW_FILES | NEW_PROCESSES | NEW_IPC | NEW_NETWORK | (NEW_USER if user else 0)):
+        raise OSError("the kernel grants no namespaces")
     if user:
         Path("/proc/self/setgroups").write_text("deny")
         Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
         Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
+    libc = ctypes.CDLL(None, use_errno=True)
     for folder in ("/proc", *folders):
-        _ask(libc.mount(b"none", folder.encode(), b"tmpfs", 0, f"size={LARGEST_FILE},mode=777".encode()))
+        if libc.mount(b"none", folder.encode(), b"tmpfs", 0, f"size={room},mode=777".encode()):
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     os.chdir(folders[0])
     if not user:
-        nobody = SOME_NOBODY + os.getpid()
-        os.setgroups([])
-        os.setresgid(nobody, nobody, nobody)
-        os.setresuid(nobody, nobody, nobody)
+        become(SOME_NOBODY + os.getpid())
 
 
-def _ask(failed: int) -> None:
-    if failed:
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+def unshare(flags: int) -> bool:
+    """Namespaces of one's own; whether the kernel grants them."""
+    return not ctypes.CDLL(None).unshare(flags)
 
 
-def limit() -> None:
+def become(nobody: int) -> None:
+    """Be this user and group from now on, with no way back."""
+    os.setgroups([])
+    os.setresgid(nobody, nobody, nobody)
+    os.setresuid(nobody, nobody, nobody)
+
+
+def remove_all_of(nobody: int, home: Path) -> None:
+    """End every process of this user, and remove what it wrote where everybody may write. We are root."""
+    if not os.fork():
+        become(nobody)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(-1, signal.SIGKILL)
+        os._exit(0)
+    os.wait()
+    shutil.rmtree(home, ignore_errors=True)
+    for folder in ("/tmp", "/var/tmp", "/dev/shm"):
+        for path in Path(folder).glob("*"):
+            with contextlib.suppress(OSError):
+                if path.lstat().st_uid != nobody:
+                    continue
+                path.unlink() if not path.is_dir() or path.is_symlink() else shutil.rmtree(path)
+
+
+def limit(limits: Limits) -> None:
     """Bounds on memory, time, files and processes that nobody inside can lift."""
-    for what, most in (
-        (resource.RLIMIT_DATA, MOST_MEMORY),
-        (resource.RLIMIT_CPU, MOST_CPU_SECONDS),
-        (resource.RLIMIT_FSIZE, LARGEST_FILE),
-        (resource.RLIMIT_NOFILE, 256),
-        (resource.RLIMIT_NPROC, 128),
-        (resource.RLIMIT_CORE, 0),
+    for what, soft, hard in (
+        (resource.RLIMIT_DATA, limits.memory, limits.memory),
+        (resource.RLIMIT_CPU, limits.cpu_seconds, limits.cpu_seconds + 1),  # first a signal with a name, then the end
+        (resource.RLIMIT_FSIZE, limits.file, limits.file),
+        (resource.RLIMIT_NOFILE, limits.open_files, limits.open_files),
+        (resource.RLIMIT_NPROC, limits.processes, limits.processes),
+        (resource.RLIMIT_CORE, 0, 0),
     ):
-        resource.setrlimit(what, (most, most))
+        resource.setrlimit(what, (soft, hard))
 
 
-def keep_forking(parent: socket.socket, folders: Sequence[str]) -> None:
+def watch(pid: int, write: int) -> None:
+    """Wait until the worker is dead, and tell the other side how it ended. The learner's code cannot reach us."""
+    _, status = os.waitpid(pid, 0)
+    with contextlib.suppress(wire.Closed):
+        wire.send(write, {"op": "ended", "status": status}, [])
+
+
+def warm_up() -> None:
+    """Let torch look at the processor while it can: where learners' code runs there is no /proc. It also saves time.
+
+    No gradients: their engine starts threads, which a fork does not take along.
+    """
+    with torch.no_grad():
+        for dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
+            x = torch.ones(2, 8, 8).to(dtype)
+            y = (x @ x.mT + x).softmax(-1).float().to(dtype)
+            torch.einsum("bij,bjk->bik", x, y).cumsum(-1).exp().sort().values.abs().max().item()
+        F.linear(F.layer_norm(y.float(), (8,)), torch.ones(8, 8), torch.ones(8)).double().std().isnan().item()
+
+
+def keep_forking(parent: socket.socket, limits: Limits, folders: Sequence[str], another_user: bool) -> None:
     """A worker for each pair of pipes, and an end for each that is told, until the socket closes.
 
-    With folders, each worker is walled off. Two forks: namespaces of processes hold from the next child on, and it is
-    that one's number that ends all.
+    Two forks: namespaces of processes hold from the next child on, and it is that one's number that ends all. The
+    process between them stays, and watches.
     """
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for workers here: the system takes them away
     while True:
         word, pipes, _, _ = socket.recv_fds(parent, 9, 2)
@@ -223,25 +292,14 @@ def keep_forking(parent: socket.socket, folders: Sequence[str]) -> None:
             return
         if word[:1] == b"k":
             with contextlib.suppress(ProcessLookupError):
-                kill = os.kill if folders else os.killpg
+                kill = os.kill if folders or another_user else os.killpg
                 kill(int.from_bytes(word[1:], "little"), signal.SIGKILL)
             continue
         mine, theirs = os.pipe()
         if not os.fork():
             parent.close()
-            if folders:
-                wall_off(folders)
-            pid = os.fork()
-            if pid:
-                os.write(theirs, pid.to_bytes(8, "little"))
-                os._exit(0)
             os.close(mine)
-            os.close(theirs)
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            os.setsid()
-            limit()
-            with contextlib.suppress(wire.Closed):
-                main(*pipes)
+            keep_one(theirs, (pipes[0], pipes[1]), limits, folders, another_user)
             os._exit(0)
         os.close(theirs)
         for pipe in pipes:
@@ -250,5 +308,41 @@ def keep_forking(parent: socket.socket, folders: Sequence[str]) -> None:
         os.close(mine)
 
 
+def keep_one(say: int, pipes: tuple[int, int], limits: Limits, folders: Sequence[str], another_user: bool) -> None:
+    """Start one worker behind what walls there are, say its number, watch it, and take away what it leaves."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    with contextlib.suppress(OSError):  # where memory runs out, this one goes first, not the marking
+        Path("/proc/self/oom_score_adj").write_text("1000")
+    if folders:
+        wall_off(folders, limits.file)
+    nobody, home = SOME_NOBODY + os.getpid(), Path.cwd() / str(os.getpid())
+    if another_user:
+        home.mkdir(mode=0o700)
+        os.chown(home, nobody, nobody)
+    pid = os.fork()
+    if not pid:
+        os.close(say)
+        os.setsid()
+        if another_user:
+            unshare(NEW_NETWORK)
+            unshare(NEW_IPC)
+            os.chdir(home)
+            become(nobody)
+        limit(limits)
+        with contextlib.suppress(wire.Closed):
+            main(*pipes, limits)
+        os._exit(0)
+    os.write(say, pid.to_bytes(8, "little"))
+    os.close(say)
+    os.close(pipes[0])
+    watch(pid, pipes[1])
+    if another_user:
+        remove_all_of(nobody, home)
+
+
 if __name__ == "__main__":
-    keep_forking(socket.socket(fileno=int(sys.argv[1])), sys.argv[2:])
+    warm_up()
+    gc.freeze()  # or the first collection in each fork would touch, and so copy, all that torch made
+    settings = json.loads(sys.argv[2])
+    bounds = Limits(**settings["limits"])
+    keep_forking(socket.socket(fileno=int(sys.argv[1])), bounds, settings["folders"], settings["another_user"])

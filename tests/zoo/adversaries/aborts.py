@@ -1,0 +1,9 @@
+# Aborts while it is called.
+# must: earn nothing
+# say: crashed
+
+# %%
+import os
+
+def shuffle_rows(x, permutation):
+    os.abort()

@@ -1,0 +1,6 @@
+# Exits.
+# must: earn nothing
+
+# %%
+def shuffle_rows(x, permutation):
+    raise SystemExit(0)

@@ -1,0 +1,6 @@
+# Nothing.
+# must: earn nothing
+
+# %%
+def shuffle_rows(x, permutation):
+    pass

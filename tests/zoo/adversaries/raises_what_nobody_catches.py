@@ -1,0 +1,6 @@
+# Raises what nobody catches.
+# must: earn nothing
+
+# %%
+def shuffle_rows(x, permutation):
+    raise BaseException('ha')

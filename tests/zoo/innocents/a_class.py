@@ -1,0 +1,10 @@
+# A class.
+# must: full marks
+
+# %%
+class Shuffler:
+    def __call__(self, x, permutation):
+        return x[..., permutation, :]
+
+# %%
+shuffle_rows = Shuffler()

@@ -1,0 +1,9 @@
+# A global.
+# must: full marks
+
+# %%
+ALL = ...
+
+# %%
+def shuffle_rows(x, permutation):
+    return x[ALL, permutation, :]

@@ -1,0 +1,7 @@
+# A line that fails before the answer.
+# must: full marks
+
+# %%
+data = open('mine.csv').read()
+def shuffle_rows(x, permutation):
+    return x[..., permutation, :]

@@ -1,0 +1,6 @@
+# Plain.
+# must: full marks
+
+# %%
+def shuffle_rows(x, permutation):
+    return x[..., permutation, :]

@@ -1,0 +1,6 @@
+# Indented with tabs.
+# must: full marks
+
+# %%
+def shuffle_rows(x, permutation):
+	return x[..., permutation, :]
