@@ -1,0 +1,394 @@
+"""Chapter 13's models: our doors around their rows give their outputs, and a misreading of any setting does not."""
+
+import ast
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from posenc import production
+from posenc.absolute import Sinusoidal
+from posenc.attention import Cache
+from posenc.encoding import NoPE
+from posenc.grids import resample
+from posenc.learned import Learned
+from posenc.offsets import TransformerXL
+from posenc.production import (
+    MODELS,
+    ModelRotary,
+    RebuiltAttention,
+    error,
+    misread,
+    named,
+    outputs,
+    rebuild,
+    rope,
+    rotary_of,
+    rows,
+    tiny,
+    trained,
+)
+from posenc.relative import ALiBi
+from posenc.symmetry import difference, equivariance_error, must_break, random_permutation
+from posenc.windows import Windows
+
+transformers = pytest.importorskip("transformers")
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+
+FLOAT32 = 2e-6  # the largest error reached is 9e-7
+FLOAT64 = 1e-14  # where their code stays in float64 throughout; else norms, angles or the softmax are float32
+IN_FLOAT64 = {"Marian", "BERT", "GPT-2", "T5", "ViT", "Swin"}
+
+BY_NAME = {entry.name: entry for entry in MODELS}
+each_model = pytest.mark.parametrize("name", BY_NAME)
+
+
+@functools.cache
+def theirs(name: str) -> nn.Module:
+    return tiny(BY_NAME[name], transformers)
+
+
+def mistaken(name: str, mistake: "Mistake") -> float:
+    """The error of a rebuilt model that reads a setting in another way, or has something else in its place."""
+    entry, model = BY_NAME[name], theirs(name)
+    if isinstance(mistake, dict):
+        return error(entry, model, rebuild(entry, model, misread(model.config, **mistake)))
+    rebuilt = rebuild(entry, model)
+    mistake(rebuilt)
+    return error(entry, model, rebuilt)
+
+
+# --- they agree
+
+
+@each_model
+def test_the_rebuilt_model_gives_their_outputs(name):
+    assert error(BY_NAME[name], theirs(name), rebuild(BY_NAME[name], theirs(name))) < FLOAT32
+
+
+@pytest.mark.parametrize("name", sorted(IN_FLOAT64))
+def test_to_the_last_digits_where_theirs_computes_in_float64(name):
+    model = tiny(BY_NAME[name], transformers).double()
+    assert error(BY_NAME[name], model, rebuild(BY_NAME[name], model).double()) < FLOAT64
+
+
+# --- and would not, if a setting were misread
+
+Mistake = dict[str, Any] | Callable[[nn.Module], None]
+
+
+def changed(kind: type[nn.Module], **attributes: Callable[[Any], Any]) -> Callable[[nn.Module], None]:
+    """In every module of a kind, each attribute becomes what a function makes of the module."""
+
+    def change(model: nn.Module) -> None:
+        for module in [m for m in model.modules() if isinstance(m, kind)]:
+            for name, new in [(name, make(module)) for name, make in attributes.items()]:
+                setattr(module, name, new)
+
+    return change
+
+
+def in_turn(model: nn.Module) -> None:
+    model.encoding = Sinusoidal()
+
+
+ROW_LATER = changed(Learned, table=lambda m: nn.Parameter(m.table.roll(1, dims=0)))
+OTHER_SIGN = changed(ALiBi, slopes=lambda m: -m.slopes)
+USUAL_SCALE = changed(RebuiltAttention, scale=lambda m: None)
+LAYOUT = {"other layout": changed(ModelRotary, layout=lambda m: {"halves": "neighbours"}.get(m.layout, "halves"))}
+FLAGS_BY_NAME = {"flags read by their name": {"no_rope_layers": [0, 0, 0, 1]}}
+ALL_TURN = {"NoPE layer turned": {"no_rope_layers": [1, 1, 1, 1]}}
+ALL_FEATURES = {"all features turned": {"rope_parameters": {"partial_rotary_factor": 1.0}}}
+NOT_STRETCHED = {"not stretched": {"rope_parameters": {"rope_type": "default"}}}
+
+
+def other_base(base: float) -> dict[str, Mistake]:
+    return {"other base": {"rope_parameters": {"rope_theta": base}}}
+
+
+def window(n: int) -> dict[str, Mistake]:
+    return {"window off by one": {"sliding_window": n}}
+
+
+WRONG: dict[str, dict[str, Mistake]] = {
+    "Marian": {"sines and cosines in turn": in_turn},
+    "BERT": {"one row later": ROW_LATER},
+    "GPT-2": {"one row later": ROW_LATER},
+    "T5": {"scores divided": USUAL_SCALE, "buckets end elsewhere": {"relative_attention_max_distance": 24}},
+    "XLNet (as Transformer-XL)": {"u and v exchanged": changed(TransformerXL, u=lambda m: m.v, v=lambda m: m.u)},
+    "MPT": {"other sign": OTHER_SIGN, "steeper": changed(ALiBi, slopes=lambda m: m.slopes ** (7 / 8))},
+    "BLOOM": {"other sign": OTHER_SIGN},
+    "GPT-J": LAYOUT | {"all features turned": {"rotary_dim": 16}},
+    "GPT-NeoX": LAYOUT | ALL_FEATURES,
+    "Llama 3.1": LAYOUT | NOT_STRETCHED | other_base(1e4),
+    "Llama 4 Scout": LAYOUT
+    | FLAGS_BY_NAME
+    | ALL_TURN
+    | NOT_STRETCHED
+    | {"chunk off by one": {"attention_chunk_size": 8}, "no temperature": {"attn_scale": 0.0}},
+    "Mistral 7B v0.1": LAYOUT | window(8) | other_base(1e6),
+    "Gemma 3 4B": LAYOUT
+    | window(6)
+    | {
+        "one base for all": {"rope_parameters": {"sliding_attention": rope(1e6)}},
+        "global layers not stretched": {"rope_parameters": {"full_attention": rope(1e6)}},
+        "scale by the width of a head": USUAL_SCALE,
+    },
+    "DeepSeek-V3": LAYOUT
+    | NOT_STRETCHED
+    | {
+        "softmax not sharpened": USUAL_SCALE,
+        "the first features turned": changed(ModelRotary, last=lambda m: False),
+    },
+    "Qwen2-VL": LAYOUT | other_base(1e4) | {"other sections": {"rope_parameters": {"mrope_section": [3, 3, 2]}}},
+    "Qwen 3.5": LAYOUT
+    | other_base(1e2)
+    | {"all features turned": {"rope_parameters": {"partial_rotary_factor": 1.0, "mrope_section": [6, 5, 5]}}},
+    "SmolLM3": LAYOUT | FLAGS_BY_NAME | ALL_TURN | other_base(2e4),
+    "Cohere2 (Command R7B)": LAYOUT
+    | window(8)
+    | other_base(1e4)
+    | {"NoPE layer turned": {"layer_types": ["sliding_attention"] * 4, "sliding_window": 10**6}},
+    "ViT": {"one row later": ROW_LATER},
+    "Swin": {"windows not shifted": changed(Windows, shift=lambda m: 0)},
+    "DINOv3": LAYOUT
+    | {
+        "base of texts": {"rope_theta": 1e4},
+        "columns first": changed(ModelRotary, vectors=lambda m: m.vectors.flip(0)),
+    },
+}
+
+
+def test_every_model_has_its_mistakes():
+    assert WRONG.keys() == BY_NAME.keys()
+
+
+@pytest.mark.parametrize(("name", "mistake"), [(name, mistake) for name in WRONG for mistake in WRONG[name]])
+def test_a_mistake_is_noticed(name, mistake):
+    must_break(mistaken(name, WRONG[name][mistake]), at_least=1e-2)
+
+
+# --- nothing but our doors knows positions
+
+
+def doors_shut(name: str) -> tuple[Callable[[torch.Tensor], torch.Tensor], torch.Tensor]:
+    """The rebuilt model from its first rows on, without any encoding, and rows for it."""
+    entry, ours = BY_NAME[name], rebuild(BY_NAME[name], theirs(name))
+    changed(RebuiltAttention, encoding=lambda m: NoPE())(ours)
+    x, positions, _ = entry.sample(theirs(name).config)
+    x = ours.embedding(x)
+
+    def model(x: torch.Tensor) -> torch.Tensor:
+        for block in ours.blocks:
+            x = block(x, positions)
+        return ours.norm(x)
+
+    return model, x
+
+
+@each_model
+@torch.no_grad()
+def test_with_all_doors_shut_what_is_borrowed_from_them_sees_a_set(name):
+    torch.manual_seed(0)
+    model, x = doors_shut(name)
+    found = equivariance_error(model, x, random_permutation(x.shape[-2])) / model(x).abs().max().item()
+    if name == "Qwen 3.5":
+        must_break(found, 1e-2)  # its recurrent layers read in order, by no door of attention
+    else:
+        assert found < 1e-5
+
+
+@pytest.mark.parametrize("name", [e.name for e in MODELS if e.sample in (production.text, production.long_text)])
+@torch.no_grad()
+def test_where_a_text_starts_matters_to_tables_chunks_and_temperatures_only(name):
+    """At other places, all moved by 1000: relative models cannot tell. Tables have no such rows."""
+    entry, ours = BY_NAME[name], rebuild(BY_NAME[name], theirs(name))
+    ids, _, _ = entry.sample(theirs(name).config)
+    if name in ("BERT", "GPT-2"):
+        with pytest.raises(ValueError, match="has no row"):
+            ours(ids, torch.arange(ids.shape[1]) + 1000)
+        return
+    here, there = ours(ids), ours(ids, torch.arange(ids.shape[1]) + 1000)
+    found = difference(here, there) / here.abs().max().item()
+    if name in ("Marian", "Llama 4 Scout"):
+        must_break(found, 1e-2)
+    else:
+        assert found < 1e-5
+
+
+@pytest.mark.parametrize("name", [e.name for e in MODELS if "LM" in e.model_class or e.name == "Qwen2-VL"])
+@torch.no_grad()
+def test_with_a_cache_the_logits_are_the_same(name):
+    entry, ours = BY_NAME[name], rebuild(BY_NAME[name], theirs(name))
+    x, positions, _ = entry.sample(theirs(name).config)
+    positions = torch.arange(x.shape[1]) if positions is None else positions
+    caches = [Cache() for _ in ours.blocks]
+    parts = [slice(0, 25), slice(25, 26), slice(26, 31), slice(31, x.shape[1])]
+    if name == "Qwen 3.5":
+        with pytest.raises(NotImplementedError, match="without a cache"):
+            ours(x[:, parts[0]], positions[..., parts[0]], caches)
+        return
+    decoded = torch.cat([ours(x[:, part], positions[..., part], caches) for part in parts], dim=1)
+    whole = ours(x, positions)
+    assert difference(decoded, whole) / whole.abs().max().item() < 1e-5
+
+
+# --- settings that mislead: what the table says of them
+
+INERT: dict[str, dict[str, Any]] = {
+    "Marian": {"static_position_embeddings": False},
+    "BERT": {"position_embedding_type": "relative_key_query"},
+    "T5": {"n_positions": 8},
+    "XLNet (as Transformer-XL)": {"untie_r": False},
+    "MPT": {"attn_config": {"alibi": False}},
+    "BLOOM": {"seq_length": 8},
+    "GPT-J": {"rope_theta": 5e5},
+    "GPT-NeoX": {"max_position_embeddings": 8},
+    "Llama 3.1": {"max_position_embeddings": 96},
+    "Llama 4 Scout": {"no_rope_layers": []},
+    "DeepSeek-V3": {"max_position_embeddings": 64},
+    "Qwen2-VL": {"sliding_window": 4, "use_sliding_window": False},
+    "Qwen 3.5": {"rope_parameters": BY_NAME["Qwen 3.5"].tiny["rope_parameters"] | {"mrope_interleaved": False}},
+    "Cohere2 (Command R7B)": {"rotary_pct": 0.5, "position_embedding_type": "learned"},
+    "DINOv3": {"pos_embed_shift": 0.5, "pos_embed_jitter": 2.0, "pos_embed_rescale": None},
+}
+
+
+@pytest.mark.parametrize("name", INERT)
+def test_a_setting_that_changes_nothing(name):
+    entry = BY_NAME[name]
+    other, ours = tiny(entry, transformers, **INERT[name]), rebuild(entry, theirs(name))
+    assert torch.equal(outputs(entry, theirs(name), ours)[0], outputs(entry, other, ours)[0])
+    assert next(iter(INERT[name])) in entry.misleads or name == "Qwen 3.5"
+
+
+def test_no_rope_layers_holds_1_where_a_layer_turns():
+    for name in ("Llama 4 Scout", "SmolLM3"):
+        entry, config = BY_NAME[name], theirs(name).config
+        turns = [any(isinstance(m, ModelRotary) for m in door.modules()) for door in entry.doors(config)]
+        assert turns == [bool(flag) for flag in config.no_rope_layers] == [True, True, True, False]
+
+
+@pytest.mark.parametrize(("name", "n"), [("Marian", 41), ("MPT", 49), ("GPT-J", 41)])
+@torch.no_grad()
+def test_computed_positions_can_end_all_the_same(name, n):
+    """Each of these could go on for ever. Ours does; theirs keeps a table, or a bias of a fixed length."""
+    ids = torch.randint(3, 50, (1, n))
+    theirs(name)(ids[:, :-1])
+    with pytest.raises((IndexError, RuntimeError)):
+        theirs(name)(ids)
+    assert rebuild(BY_NAME[name], theirs(name))(ids).isfinite().all()
+
+
+def test_released_settings_are_not_always_the_classs_own():
+    def of_class(name: str) -> Any:
+        return named(transformers, BY_NAME[name].model_class).config_class()
+
+    assert of_class("Gemma 3 4B").sliding_window == of_class("Mistral 7B v0.1").sliding_window == 4096
+    bases = {"SmolLM3": 2e6, "Qwen 3.5": 1e4, "Cohere2 (Command R7B)": 1e4, "Llama 3.1": 1e4}
+    for name, base in bases.items():
+        assert of_class(name).rope_parameters["rope_theta"] == base
+        assert BY_NAME[name].released["rope_parameters"]["rope_theta"] != base
+    for name in ("DeepSeek-V3", "Llama 3.1", "Llama 4 Scout"):
+        assert of_class(name).rope_parameters["rope_type"] == "default"
+
+
+def test_deepseeks_head_dim_is_not_the_width_of_a_head():
+    config = theirs("DeepSeek-V3").config
+    assert config.head_dim == config.qk_rope_head_dim == 8
+    assert config.qk_head_dim == 24
+
+
+# --- variants of a model that differ in one setting
+
+
+@pytest.mark.parametrize(
+    ("name", "more"),
+    [
+        ("Llama 4 Scout", {"use_qk_norm": False, "rope_parameters": rope(5e5)}),  # Maverick
+        ("Llama 4 Scout", {"attn_temperature_tuning": False}),
+        ("DeepSeek-V3", {"rope_parameters": trained(16, production.YARN, mscale_all_dim=0.5)}),
+        ("DeepSeek-V3", {"rope_interleave": False}),
+        ("Llama 3.1", {"rope_parameters": trained(16, production.YARN)}),
+        ("GPT-NeoX", {"use_parallel_residual": False}),
+        ("Mistral 7B v0.1", {"sliding_window": None}),  # v0.2
+        ("Swin", {"image_size": 16}),  # a picture that is no larger than a window
+    ],
+)
+def test_variants(name, more):
+    entry, model = BY_NAME[name], tiny(BY_NAME[name], transformers, **more)
+    assert error(entry, model, rebuild(entry, model)) < FLOAT32
+
+
+@torch.no_grad()
+def test_vit_at_another_size_reads_a_resampled_table():
+    model, pixels = theirs("ViT"), torch.randn(2, 3, 24, 20)
+    ours = rebuild(BY_NAME["ViT"], model)
+    table = ours.encoding.table
+    grid = table[1:].unflatten(0, (4, 4))  # the first row is the class token's
+    ours.encoding.table = nn.Parameter(torch.cat([table[:1], resample(grid, 6, 5).flatten(0, 1)]))
+    wanted = model(pixels, interpolate_pos_encoding=True)[0]
+    assert difference(ours(pixels), wanted) / wanted.abs().max().item() < FLOAT32
+
+
+def test_a_rule_that_is_not_here_is_refused():
+    with pytest.raises(ValueError, match="no rule for rope_type 'longrope'"):
+        rotary_of(rope(1e4, "longrope"), 8)
+
+
+# --- the table
+
+
+@pytest.fixture(scope="module")
+def table() -> dict[str, production.Row]:
+    return {row.name: row for row in rows(transformers)}
+
+
+def test_every_row_agrees_and_names_its_doors_and_source(table):
+    assert list(table) == [entry.name for entry in MODELS]
+    for row in table.values():
+        assert row.error < FLOAT32
+        assert row.doors
+        assert row.source.endswith(".py")
+        assert "/modeling_" in row.source
+        assert not BY_NAME[row.name].released or row.released_at
+
+
+def test_the_table_says_what_is_known_of_the_released_models(table):
+    full, local = "causal + rotary 128", "window 4,096 + rotary 128"
+    assert {name: row.layers for name, row in table.items()} | {
+        "BERT": "table of 512",
+        "GPT-2": "causal + table of 1,024",
+        "T5": "32 buckets to 128",
+        "GPT-J": "causal + rotary 64",
+        "Llama 3.1": full,
+        "Llama 4 Scout": "3 × (chunk 8,192 + rotary 128), then 1 × (causal + temperature)",
+        "Mistral 7B v0.1": local,
+        "Gemma 3 4B": "5 × (window 1,024 + rotary 256), then 1 × (causal + rotary 256)",
+        "DeepSeek-V3": "causal + rotary 64",
+        "Qwen2-VL": "causal + rotary 128 on 3 axes",
+        "Qwen 3.5": "3 × (recurrent), then 1 × (causal + rotary 64 on 3 axes)",
+        "SmolLM3": f"3 × ({full}), then 1 × (causal)",
+        "Cohere2 (Command R7B)": f"3 × ({local}), then 1 × (causal)",
+        "ViT": "table of 197",
+        "Swin": "windows of 7×7 + table of 169 offsets, or windows of 7×7, shifted by 3 + table of 169 offsets",
+        "DINOv3": "rotary 64 on 2 axes",
+    } == {name: row.layers for name, row in table.items()}
+    doors = {name: row.doors for name, row in table.items()}
+    assert doors["BERT"] == doors["ViT"] == doors["Marian"] == "tokens"
+    assert doors["T5"] == doors["XLNet (as Transformer-XL)"] == "scores"
+    assert doors["MPT"] == doors["BLOOM"] == doors["Swin"] == "mask, scores"
+    assert doors["DINOv3"] == "queries and keys"
+    neighbours = {name for name, row in table.items() if row.layout == "neighbours"}
+    assert neighbours == {"GPT-J", "Llama 4 Scout", "DeepSeek-V3", "Cohere2 (Command R7B)"}
+    assert {row.scaling for row in table.values()} == {"", "llama3", "linear", "yarn"}
+
+
+def test_the_library_needs_none_of_theirs():
+    imported = [node for node in ast.walk(ast.parse(inspect.getsource(production))) if isinstance(node, ast.ImportFrom)]
+    assert not any((node.module or "").startswith("transformers") for node in imported)
