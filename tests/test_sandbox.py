@@ -4,6 +4,7 @@ import contextlib
 import os
 import shutil
 import socket
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -72,8 +73,20 @@ def test_python_the_library_and_an_empty_folder_are_there(nursery):
 
 def test_what_one_worker_writes_no_other_sees(nursery):
     for folder in sandbox.PRIVATE:
-        assert ask(nursery, f"open('{folder}/note', 'w').write('x')\nreturn os.listdir('{folder}')") == ["note"]
-        assert ask(nursery, f"return os.listdir('{folder}')") == []
+        seen = f"return sorted(os.listdir('{folder}'))"
+        before = ask(nursery, seen)
+        assert ask(nursery, f"open('{folder}/note', 'w').write('x')\n{seen}") == sorted([*before, "note"])
+        assert ask(nursery, seen) == before
+
+
+def test_python_is_there_even_if_the_book_lies_in_a_folder_that_each_worker_gets_empty(monkeypatch):
+    around = str(Path(sys.prefix).parent)
+    if not any(around.startswith(folder) for folder in sandbox.PRIVATE):
+        monkeypatch.setattr(sandbox, "PRIVATE", (*sandbox.PRIVATE, around))
+    with Nursery(unsafe=False, limits=SMALL) as nursery:
+        assert ask(nursery, f"return os.listdir('{around}')") == [Path(sys.prefix).name]
+        assert ask(nursery, "import sys, xml.dom.minidom\nreturn os.path.exists(sys.executable)") is True
+        assert ask(nursery, TRY.format(f"open('{sys.prefix}/note', 'w')")) in ("OSError", "PermissionError")
 
 
 @pytest.mark.parametrize("folder", [sandbox.LIBRARY, "/usr", "/", "/dev"])

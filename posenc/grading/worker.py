@@ -50,6 +50,7 @@ SOME_NOBODY = 1_000_000  # plus the process number: a user that nobody else is
 
 # Flags of unshare(2), from <linux/sched.h>.
 NEW_USER, NEW_FILES, NEW_PROCESSES, NEW_IPC, NEW_NETWORK = 0x10000000, 0x00020000, 0x20000000, 0x08000000, 0x40000000
+BIND = 4096  # of mount(2), from <linux/mount.h>
 
 
 class Anything(types.ModuleType):
@@ -207,13 +208,29 @@ def wall_off(folders: Sequence[str], room: int) -> None:
         Path("/proc/self/setgroups").write_text("deny")
         Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
         Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
-    libc = ctypes.CDLL(None, use_errno=True)
-    for folder in ("/proc", *folders):
-        if libc.mount(b"none", folder.encode(), b"tmpfs", 0, f"size={room},mode=777".encode()):
-            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    python = {Path(p): os.open(p, os.O_PATH) for p in (sys.prefix, sys.base_prefix)}
+    for folder in folders:
+        mount("none", folder, "tmpfs", options=f"size={room},mode=777")
+    for path, handle in python.items():
+        if any(path.is_relative_to(folder) for folder in folders):  # a book under /tmp: show its Python again
+            for parent in (*reversed(path.parents), path):
+                if not parent.exists():
+                    parent.mkdir()
+                    parent.chmod(0o755)  # a nobody must get through
+            mount(f"/proc/self/fd/{handle}", str(path), flags=BIND)
+        os.close(handle)
+    mount("none", "/proc", "tmpfs", options=f"size={room},mode=777")
     os.chdir(folders[0])
     if not user:
         become(SOME_NOBODY + os.getpid())
+
+
+def mount(what: str, where: str, kind: str | None = None, flags: int = 0, options: str | None = None) -> None:
+    """mount(2). Raises OSError."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    texts = [text if text is None else text.encode() for text in (what, where, kind, options)]
+    if libc.mount(*texts[:3], ctypes.c_ulong(flags), texts[3]):
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
 def unshare(flags: int) -> bool:
