@@ -7,11 +7,12 @@ import torch
 from torch.nn import functional as F
 
 from posenc.encoding import NoPE, RowNumber
+from posenc.learned import Learned
 from posenc.masks import Causal
 from posenc.model import Transformer, build
 from posenc.symmetry import difference, invariance_error, must_break
 from posenc.tasks import ANIMALS, all_sentences, encode, is_present, who_acts
-from posenc.train import accuracy, train
+from posenc.train import accuracy, train, train_side_by_side
 
 SETTINGS = {"vocabulary": 9, "d_model": 16, "n_layers": 2, "n_heads": 2, "n_outputs": 2}
 
@@ -77,6 +78,24 @@ def test_training_is_reproducible_and_learns_what_can_be_learned():
         runs.append(train(model, who_acts(), steps=60, learning_rate=1e-2))
     assert runs[0] == pytest.approx(runs[1], rel=1e-3)
     assert accuracy(model, who_acts()) > 0.9
+
+
+def test_side_by_side_is_one_after_the_other():
+    """Also where a table is registered twice, by the model for its token door and by its layers."""
+    task, steps = who_acts(), {"steps": 20, "batch": 16, "learning_rate": 1e-2}
+
+    def both():
+        torch.manual_seed(0)
+        return [build(s, **SETTINGS, readout="mean", encoding=Learned(3, 16)).double() for s in (1, 2)]
+
+    apart, together, untrained = both(), both(), both()
+    for seed, model in enumerate(apart):
+        train(model, task, **steps, seed=seed)
+    train_side_by_side(together, [task, task], **steps, seeds=[0, 1])
+    for one, other, before in zip(apart, together, untrained, strict=True):
+        assert difference(one(task.tokens), other(task.tokens)) < 1e-9
+        must_break(difference(one.encoding.table, before.encoding.table))
+    must_break(difference(together[0](task.tokens), together[1](task.tokens)))
 
 
 def test_loss_of_a_set_model_never_falls_below_ln_2():
