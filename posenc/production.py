@@ -3,14 +3,16 @@
 Everything in a Transformer but attention works on each row alone. So those parts (embeddings, norms, feed-forward) are
 taken from a model as they are, and the rest is the book's: `rebuild` puts them into `model.Transformer` around
 `RebuiltAttention`, with an encoding a layer that is read from the model's configuration. If the outputs agree, every
-position has come in by one of our doors. `MODELS` is the list, `rows` makes a table of it.
+position has come in by one of our doors. `MODELS` is the list, `survey` makes a table of it.
 
-Nothing here imports the library that the models come from: hand it in, as in `rows(transformers)`.
+Importing this module does not import the library that the models come from: `library()` does, and is handed in.
 """
 
 import copy
 import functools
+import importlib
 import itertools
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from types import ModuleType
@@ -191,16 +193,21 @@ class ModelRotary(PositionEncoding):
 
 def rotary_of(rope: dict[str, Any], head_dim: int, **more: Any) -> ModelRotary:
     """The encoding that a configuration's `rope_parameters` describe. ValueError for a rule that is not here."""
-    base, kind, scale = rope["rope_theta"], rope.get("rope_type", "default"), rope.get("factor", 1.0)
+    base, kind = rope["rope_theta"], rope.get("rope_type", "default")
+    scale = rope.get("factor", 1.0)
     width = int(head_dim * rope.get("partial_rotary_factor", 1.0))
-    waves, factor, trained = frequencies(width, base), 1.0, rope.get("original_max_position_embeddings")
+    trained = rope.get("original_max_position_embeddings")
+    waves, factor = frequencies(width, base), 1.0
     if kind == "linear":
         waves = interpolated(waves, scale)
     elif kind == "llama3":
-        waves = llama3(waves, scale, trained, rope["low_freq_factor"], rope["high_freq_factor"])
+        low, high = rope["low_freq_factor"], rope["high_freq_factor"]
+        waves = llama3(waves, scale, trained, low, high)
     elif kind == "yarn":
-        waves = yarn_in_code(base, width, scale, trained, rope.get("beta_slow", 1.0), rope.get("beta_fast", 32.0))
-        factor = yarn_factor(scale, rope.get("mscale", 1.0)) / yarn_factor(scale, rope.get("mscale_all_dim", 0.0))
+        slow, fast = rope.get("beta_slow", 1.0), rope.get("beta_fast", 32.0)
+        waves = yarn_in_code(base, width, scale, trained, slow, fast)
+        above, below = rope.get("mscale", 1.0), rope.get("mscale_all_dim", 0.0)
+        factor = yarn_factor(scale, above) / yarn_factor(scale, below)
     elif kind != "default":
         raise ValueError(f"no rule for rope_type {kind!r}; there are default, linear, llama3 and yarn")
     return ModelRotary(waves, base, kind=kind, factor=factor, **more)
@@ -236,6 +243,11 @@ class Recurrent(NoPE):
 
 def head_dim_of(c: Any) -> int:
     return getattr(c, "head_dim", None) or c.hidden_size // c.num_attention_heads
+
+
+def width_of_head(c: Any) -> int:
+    """All the features of a head: where only a part of them turns, `head_dim` may be that part."""
+    return getattr(c, "qk_head_dim", None) or head_dim_of(c)
 
 
 def marian_doors(c: Any) -> list[PositionEncoding]:
@@ -284,7 +296,8 @@ def mistral_doors(c: Any) -> list[PositionEncoding]:
 def llama4_doors(c: Any) -> list[PositionEncoding]:
     rotary = rotary_of(c.rope_parameters, c.head_dim, layout="neighbours")
     local = Layer(chunk=c.attention_chunk_size).encoding(rotary)
-    tuned = [Temperature(c.floor_scale, c.attn_scale)] if c.attn_temperature_tuning else []
+    temperature = Temperature(c.floor_scale, c.attn_scale)
+    tuned = [temperature] if c.attn_temperature_tuning else []
     everywhere = Together(Causal(), *tuned)
     return [local if rotates else everywhere for rotates in c.no_rope_layers]  # 1 means: rotates
 
@@ -321,7 +334,8 @@ def smollm3_doors(c: Any) -> list[PositionEncoding]:
 
 def cohere2_doors(c: Any) -> list[PositionEncoding]:
     rotary = rotary_of(c.rope_parameters, c.head_dim, layout="neighbours")
-    local, everywhere = Layer(window=c.sliding_window).encoding(rotary), Layer(rope=False).encoding(rotary)
+    local = Layer(window=c.sliding_window).encoding(rotary)
+    everywhere = Layer(rope=False).encoding(rotary)
     return [local if kind == "sliding_attention" else everywhere for kind in c.layer_types]
 
 
@@ -663,7 +677,9 @@ class Production:
     """A model: its class in transformers, how to read it, and a tiny configuration.
 
     misleads: what a setting seems to say, and what it does. released: settings of the released model that are not the
-    class's own, read on the page `released_at`. scope: what is rebuilt.
+    class's own, read on the page `released_at`, which is somebody's copy if second_hand. scope: what is rebuilt.
+    scheme, year, described_at: in words, when it came out, and where its makers describe it. trained: the length of
+    its training texts before any stretching, 0 where we know of no source.
     """
 
     name: str
@@ -676,6 +692,11 @@ class Production:
     scope: str = "whole model"
     released: dict[str, Any] = field(default_factory=dict)
     released_at: str = ""
+    second_hand: bool = False
+    scheme: str = ""
+    year: int = 0
+    described_at: str = ""
+    trained: int = 0
 
 
 def settings(**own: Any) -> dict[str, Any]:
@@ -699,7 +720,7 @@ GEMMA = {"full_attention": rope(1e6, "linear", factor=8.0), "sliding_attention":
 OLD = {"vocab_size": 50, "n_layer": 2, "n_head": 4, "bos_token_id": 0, "eos_token_id": 0}
 PICTURES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
 PICTURES |= {"image_size": 16, "patch_size": 4}
-HUB, GITHUB = "https://huggingface.co", "https://github.com"
+HUB, GITHUB, ARXIV = "https://huggingface.co", "https://github.com", "https://arxiv.org/abs"
 
 # fmt: off
 MODELS = [
@@ -711,41 +732,65 @@ MODELS = [
         scope="encoder",
         released={"d_model": 512, "encoder_layers": 6, "encoder_attention_heads": 8, "max_position_embeddings": 512},
         released_at=f"{HUB}/sgugger/marian-finetuned-kde4-en-to-fr/blob/main/config.json",
+        scheme="sinusoids", year=2018, second_hand=True,
+        described_at=f"{ARXIV}/1804.00344",
     ),
     Production(
         "BERT", "BertModel", bert_doors, read_bert, settings(max_position_embeddings=40),
         "position_embedding_type is not read any more: always an absolute table.",
+        scheme="learned table", year=2018,
+        described_at=f"{ARXIV}/1810.04805",
     ),
-    Production("GPT-2", "GPT2LMHeadModel", gpt2_doors, read_gpt2, OLD | {"n_embd": 32, "n_positions": 40}),
+    Production(
+        "GPT-2", "GPT2LMHeadModel", gpt2_doors, read_gpt2, OLD | {"n_embd": 32, "n_positions": 40},
+        scheme="learned table", year=2019,
+        described_at=f"{GITHUB}/openai/gpt-2",
+    ),
     Production(
         "T5", "T5EncoderModel", t5_doors, read_t5,
         {"vocab_size": 50, "d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 2, "num_heads": 4}
         | {"relative_attention_num_buckets": 16, "relative_attention_max_distance": 20},
         "n_positions limits nothing. The buckets serve both directions together in the encoder, one in the decoder.",
         scope="encoder",
+        scheme="bucketed bias", year=2019,
+        described_at=f"{ARXIV}/1910.10683",
     ),
     Production(
         "XLNet (as Transformer-XL)", "XLNetModel", xlnet_doors, read_xlnet,
         {"vocab_size": 50, "d_model": 32, "n_layer": 2, "n_head": 4, "d_inner": 48},
         "untie_r is not read: every layer has its own u and v.", scope="whole model, without memory",
+        scheme="relative sinusoids", year=2019,
+        described_at=f"{ARXIV}/1906.08237",
     ),
     Production(
         "MPT", "MptForCausalLM", mpt_doors, read_mpt,
         {"vocab_size": 50, "d_model": 48, "n_layers": 2, "n_heads": 6, "max_seq_len": 48},
         "attn_config.alibi is not read: always a bias. And max_seq_len is a limit: past it the code fails.",
+        released={"d_model": 4096, "n_layers": 32, "n_heads": 32},
+        released_at=f"{GITHUB}/mosaicml/llm-foundry/blob/main/scripts/train/yamls/pretrain/mpt-7b.yaml",
+        scheme="ALiBi", year=2023,
+        described_at=f"{GITHUB}/huggingface/transformers/blob/main/docs/source/en/model_doc/mpt.md",
     ),
     Production(
         "BLOOM", "BloomForCausalLM", bloom_doors, read_bloom,
         {"vocab_size": 50, "hidden_size": 48, "n_layer": 2, "n_head": 6}, "seq_length limits nothing.",
+        released={"hidden_size": 14_336, "n_layer": 70, "n_head": 112},
+        released_at=f"{GITHUB}/bigscience-workshop/bigscience/blob/master/train/tr11-176B-ml/tr11-176B-ml.slurm",
+        scheme="ALiBi", year=2022,
+        described_at=f"{ARXIV}/2211.05100",
     ),
     Production(
         "GPT-J", "GPTJForCausalLM", gptj_doors, read_gptj, OLD | {"n_embd": 64, "rotary_dim": 8, "n_positions": 40},
         "rope_theta is not read: 10,000 stands in the code. And n_positions is a limit: there the table ends.",
+        scheme="rotary", year=2021, trained=2048,
+        described_at=f"{GITHUB}/kingoflolz/mesh-transformer-jax",
     ),
     Production(
         "GPT-NeoX", "GPTNeoXForCausalLM", llama_doors, read_neox,
         settings(hidden_size=64, rope_parameters=rope(1e4, partial_rotary_factor=0.25)),
         "max_position_embeddings limits nothing.",
+        scheme="rotary", year=2022, trained=2048,
+        described_at=f"{ARXIV}/2204.06745",
     ),
     Production(
         "Llama 3.1", "LlamaForCausalLM", llama_doors, read_llama,
@@ -753,6 +798,8 @@ MODELS = [
         "max_position_embeddings changes nothing. As released it is 16 times the trained length, while factor is 8.",
         sample=long_text, released={"hidden_size": 4096, "rope_parameters": trained(8192, LLAMA3)},
         released_at=f"{GITHUB}/meta-llama/llama-models/blob/main/models/llama3/model.py",
+        scheme="rotary", year=2024, trained=8192,
+        described_at=f"{ARXIV}/2407.21783",
     ),
     Production(
         "Llama 4 Scout", "Llama4ForCausalLM", llama4_doors, read_llama4,
@@ -761,12 +808,16 @@ MODELS = [
         "no_rope_layers holds 1 where a layer turns; an empty list means the default pattern.",
         released={"rope_parameters": trained(8192, SCOUT)},
         released_at=f"{GITHUB}/vllm-project/tpu-inference/blob/main/tpu_inference/models/jax/llama4.py",
+        scheme="rotary, every fourth layer none", year=2025, second_hand=True, trained=8192,
+        described_at="https://ai.meta.com/blog/llama-4-multimodal-intelligence/",
     ),
     Production(
         "Mistral 7B v0.1", "MistralForCausalLM", mistral_doors, read_llama,
         settings(num_key_value_heads=2, head_dim=8, sliding_window=7, rope_parameters=rope(1e4)),
         "Left out, sliding_window is 4,096: v0.2, which has no window, says null.",
         released_at=f"{HUB}/Open-Orca/Mistral-7B-OpenOrca/blob/refs%2Fpr%2F19/config.json",
+        scheme="rotary", year=2023, second_hand=True, trained=8192,
+        described_at=f"{ARXIV}/2310.06825",
     ),
     Production(
         "Gemma 3 4B", "Gemma3ForCausalLM", gemma3_doors, read_gemma3,
@@ -776,6 +827,8 @@ MODELS = [
         released={"num_hidden_layers": 34, "sliding_window": 1024, "rope_parameters": GEMMA},
         released_at=f"{GITHUB}/huggingface/transformers/blob/main/src/transformers/models/gemma3/"
         "convert_gemma3_weights.py",
+        scheme="rotary, two bases", year=2025, trained=32_768,
+        described_at=f"{ARXIV}/2503.19786",
     ),
     Production(
         "DeepSeek-V3", "DeepseekV3ForCausalLM", deepseek_doors, read_deepseek,
@@ -787,6 +840,8 @@ MODELS = [
         "sharpens the softmax.",
         released={"rope_parameters": trained(4096, YARN), "max_position_embeddings": 163_840},
         released_at=f"{GITHUB}/deepseek-ai/DeepSeek-V3/blob/main/inference/model.py",
+        scheme="rotary, decoupled", year=2024, trained=4096,
+        described_at=f"{ARXIV}/2412.19437",
     ),
     Production(
         "Qwen2-VL", "Qwen2VLTextModel", qwen2_vl_doors, read_llama,
@@ -795,6 +850,8 @@ MODELS = [
         sample=text_and_pictures, scope="language model",
         released={"rope_parameters": rope(1e6, mrope_section=[16, 24, 24])},
         released_at=f"{HUB}/lktinhtemp/Qwen2-VL-72B-Instruct-GPTQ-Int4_768x768/blob/main/config.json",
+        scheme="rotary, multimodal", year=2024, second_hand=True,
+        described_at=f"{ARXIV}/2409.12191",
     ),
     Production(
         "Qwen 3.5", "Qwen3_5ForCausalLM", qwen3_5_doors, read_qwen3_5,
@@ -805,12 +862,16 @@ MODELS = [
         scope="language model, its recurrent layers borrowed",
         released={"rope_parameters": rope(1e7, partial_rotary_factor=0.25, mrope_section=[11, 11, 10])},
         released_at=f"{GITHUB}/THUDM/slime/blob/main/scripts/models/qwen3.5-27B.sh",
+        scheme="rotary, multimodal; recurrent layers", year=2026, second_hand=True,
+        described_at=f"{GITHUB}/huggingface/transformers/blob/main/docs/source/en/model_doc/qwen3_5.md",
     ),
     Production(
         "SmolLM3", "SmolLM3ForCausalLM", smollm3_doors, read_llama,
         settings(num_key_value_heads=2, num_hidden_layers=4, rope_parameters=rope(5e6)),
         "no_rope_layers holds 1 where a layer turns. The class's base is 2,000,000.",
         released={"rope_parameters": rope(5e6)}, released_at=f"{GITHUB}/huggingface/blog/blob/main/smollm3.md",
+        scheme="rotary, every fourth layer none", year=2025,
+        described_at=f"{GITHUB}/huggingface/blog/blob/main/smollm3.md",
     ),
     Production(
         "Cohere2 (Command R7B)", "Cohere2ForCausalLM", cohere2_doors, read_cohere2,
@@ -820,18 +881,28 @@ MODELS = [
         "position_embedding_type, in released files, are not read.",
         released={"num_hidden_layers": 32, "rope_parameters": rope(5e4)},
         released_at=f"{HUB}/huihui-ai/c4ai-command-r7b-12-2024-abliterated/blob/main/config.json",
+        scheme="rotary, every fourth layer none", year=2024, second_hand=True,
+        described_at="https://cohere.com/blog/command-r7b",
     ),
-    Production("ViT", "ViTModel", vit_doors, read_vit, PICTURES, sample=picture),
+    Production(
+        "ViT", "ViTModel", vit_doors, read_vit, PICTURES, sample=picture,
+        scheme="learned table", year=2020,
+        described_at=f"{ARXIV}/2010.11929",
+    ),
     Production(
         "Swin", "SwinModel", swin_doors, read_swin,
         {"embed_dim": 24, "depths": [2], "num_heads": [3], "window_size": 4, "image_size": 32, "patch_size": 4},
         "Nothing is shifted where one window is the whole picture, as in the last stage of released models.",
         sample=picture_of_windows, scope="one stage",
+        scheme="bias table on a grid", year=2021,
+        described_at=f"{ARXIV}/2103.14030",
     ),
     Production(
         "DINOv3", "DINOv3ViTModel", dinov3_doors, read_dinov3, PICTURES | {"num_register_tokens": 4},
         "pos_embed_shift, pos_embed_jitter and pos_embed_rescale (2.0 by default) act in training only.",
         sample=wide_picture,
+        scheme="rotary on a grid", year=2025,
+        described_at=f"{ARXIV}/2508.10104",
     ),
 ]
 # fmt: on
@@ -839,23 +910,50 @@ MODELS = [
 
 # --- Side by side, and the table
 
+TESTED = "5.24"  # the version of their library that this module was written for
+
+
+def library() -> ModuleType:
+    """The library that the models come from, told to keep quiet. ImportError if it is missing or old."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of progress bars and the like
+            transformers = importlib.import_module("transformers")
+    except ImportError as missing:
+        raise ImportError(
+            "This page reads the models of transformers, which is not installed here. "
+            "Run `pip install transformers` (in a notebook: `%pip install transformers`), then start again."
+        ) from missing
+    if not hasattr(transformers.LlamaConfig(), "rope_parameters"):
+        raise ImportError(
+            f"This page reads settings called `rope_parameters`, which transformers {transformers.__version__} lacks. "
+            "Run `pip install --upgrade transformers` (in a notebook with %pip), then start again."
+        )
+    transformers.logging.set_verbosity_error()
+    return transformers
+
 
 def named(library: ModuleType, name: str) -> Any:
     """A class of the library, by its dotted name."""
     return functools.reduce(getattr, name.split("."), library)
 
 
-def tiny(entry: Production, library: ModuleType, **more: Any) -> nn.Module:
-    """Their model at the tiny configuration, with random weights that a seed alone decides."""
+def tiny(entry: Production, library: ModuleType, seed: int = 0, **more: Any) -> nn.Module:
+    """Their model at the tiny configuration (and `more`), with random weights that the seed alone decides."""
     kind = named(library, entry.model_class)
     with torch.random.fork_rng(), torch.no_grad():
-        torch.manual_seed(0)
+        torch.manual_seed(seed)
         model = kind(kind.config_class(**copy.deepcopy(entry.tiny | more)))
         for weight in model.parameters():
             if weight.requires_grad:  # all but tables that are computed
                 noise = torch.randn(weight.shape)
                 weight.copy_(weight + 0.1 * noise if weight.ndim < 2 else noise / weight.shape[-1] ** 0.5)
     return model.eval()
+
+
+def released_config(entry: Production, library: ModuleType) -> Any:
+    """The configuration of the released model: the class's own settings, and those of `entry.released`."""
+    return named(library, entry.model_class).config_class(**copy.deepcopy(entry.released))
 
 
 def misread(config: Any, **wrong: Any) -> Any:
@@ -895,6 +993,15 @@ def leaves(door: PositionEncoding) -> list[PositionEncoding]:
 
 
 DOORS = {"mask": "mask", "tokens": "tokens", "scores": "scores", "queries_and_keys": "queries and keys"}
+
+
+def layer_kind(parts: Sequence[PositionEncoding]) -> str:
+    """A text layer in two words, from the `leaves` of its door: what it sees, and whether it turns."""
+    kinds = {type(part) for part in parts}
+    if Recurrent in kinds:
+        return "recurrent"
+    sees = "window" if SlidingWindow in kinds else "chunk" if Chunked in kinds else "full"
+    return f"{sees}, " + ("rotary" if ModelRotary in kinds else "not turned")
 
 
 def opened(doors: Doors) -> list[str]:
@@ -939,43 +1046,59 @@ def pattern(doors: Doors) -> str:
 
 @dataclass(frozen=True)
 class Row:
-    """A line of the table. Doors, layers, base, layout and scaling are computed from the released configuration."""
+    """A line of the table. From doors to n_layers, all is computed from the released configuration.
+
+    turned: how many features of a head turn, of how many. See `Production` for the rest.
+    """
 
     name: str
+    scheme: str
+    year: int
+    described_at: str
     doors: str
     layers: str
     base: str
     layout: str
     scaling: str
+    turned: str
+    n_layers: int
     scope: str
     error: float
     misleads: str
     source: str
     released_at: str
+    second_hand: bool
 
 
 def row(entry: Production, library: ModuleType) -> Row:
     """Read the released configuration; rebuild the tiny model, and compare."""
-    kind = named(library, entry.model_class)
-    doors = entry.doors(kind.config_class(**copy.deepcopy(entry.released)))
+    kind, config = named(library, entry.model_class), released_config(entry, library)
+    doors = entry.doors(config)
     parts = [leaf for door in doors for leaf in leaves(door)]
 
     def all_of(name: str) -> list[Any]:
         return list(dict.fromkeys(getattr(part, name) for part in parts if hasattr(part, name)))
 
+    turned = [str(2 * part.vectors.shape[-1]) for part in parts if isinstance(part, ModelRotary)]
     theirs = tiny(entry, library)
     return Row(
         name=entry.name,
+        scheme=entry.scheme,
+        year=entry.year,
+        described_at=entry.described_at,
         doors=", ".join(opened(doors)),
         layers=pattern(doors),
         base=" and ".join(f"{base:,.0f}" for base in all_of("base")),
         layout=" and ".join(all_of("layout")),
         scaling=" and ".join(kind for kind in all_of("kind") if kind != "default"),
+        turned=f"{' and '.join(dict.fromkeys(turned))} of {width_of_head(config)}" if turned else "",
+        n_layers=len(doors),
         scope=entry.scope,
         error=error(entry, theirs, rebuild(entry, theirs)),
         misleads=entry.misleads,
         source=f"{SOURCES}/{kind.__module__.replace('.', '/')}.py",
         released_at=entry.released_at,
+        second_hand=entry.second_hand,
     )
 
 
@@ -983,5 +1106,23 @@ SOURCES = f"{GITHUB}/huggingface/transformers/blob/main/src"
 
 
 def rows(library: ModuleType) -> list[Row]:
-    """The whole table: `rows(transformers)`. Takes seconds."""
+    """The whole table, in the version that it was written for. Takes seconds."""
     return [row(entry, library) for entry in MODELS]
+
+
+def survey(library: ModuleType) -> tuple[list[Row], dict[str, str]]:
+    """The table in any version of their library, and the models that this one lacks or lays out otherwise."""
+    found, without = [], {}
+    for entry in MODELS:
+        try:
+            named(library, entry.model_class)
+        except (AttributeError, ImportError):
+            without[entry.name] = "not in your version"
+            continue
+        try:
+            found.append(row(entry, library))
+        except (AttributeError, KeyError, TypeError):
+            if library.__version__.startswith(TESTED):
+                raise
+            without[entry.name] = "laid out in another way in your version"
+    return found, without

@@ -117,7 +117,7 @@ def sample(tmp_path: Path) -> Path:
 def test_the_environment_has_what_the_first_cell_finds_in_colab_and_no_more(bare_host: Host) -> None:
     packages = bare_host.packages()
     assert set(reader.PACKAGES) <= set(packages)
-    assert not {"posenc", "pytest", "nbval", "transformers", "scikit-learn"} & set(packages)
+    assert not {"posenc", "pytest", "nbval", "timm", "scikit-learn"} & set(packages)
 
 
 def test_first_cell_fetches_the_library_in_colab(host: Host, sample: Path) -> None:

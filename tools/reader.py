@@ -1,9 +1,9 @@
 """The notebooks as a reader has them: alone in a folder, in an environment with what Colab has and nothing of ours.
 
-`python -m tools.reader` makes the environment in `_build/reader` (numpy, torch, matplotlib and ipykernel as
-requirements.txt pins them, and the library as the first cell fetches it), registers it as the kernel `reader`, and
-copies the notebooks beside it. `make test` runs nbval on those copies: a notebook that needs another package, a file of
-the repository, or a part of the library that is not shipped, fails there.
+`python -m tools.reader` makes the environment in `_build/reader`: numpy, torch, matplotlib, ipykernel, and transformers
+for chapter 13, as requirements.txt pins them, and the library as the first cell fetches it. It registers it as the
+kernel `reader`, and copies the notebooks beside it. `make test` runs nbval on those copies: a notebook that needs
+another package, a file of the repository, or a part of the library that is not shipped, fails there.
 """
 
 import hashlib
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tools import files, lock
 
-PACKAGES = ("numpy", "torch", "matplotlib", "ipykernel")
+PACKAGES = ("numpy", "torch", "matplotlib", "ipykernel", "transformers")
 FOLDER = files.ROOT / "_build" / "reader"
 
 
