@@ -41,7 +41,7 @@ SEPARATOR, BLANK = SYMBOLS, SYMBOLS + 1
 N_HEADS = 4
 SETTINGS = {"vocabulary": 28, "d_model": 64, "n_layers": 2, "n_heads": N_HEADS, "n_outputs": 28}
 RECIPE = {"batch": 32, "learning_rate": 1e-2}
-STEPS = {"offset": 200, "induction": 400, "copy": 400, "text": 500}
+STEPS = {"offset": 200, "far offset": 200, "induction": 400, "copy": 400, "text": 500}
 TESTED = 512 * TRAINED  # tokens of a test at any length, so longer ones have fewer examples
 NEEDLES = 128  # passages with one needle, at any length
 STORED = Path(str(files("posenc") / "data" / "sweep.json"))
@@ -102,12 +102,17 @@ def offset(length: int, examples: int, seed: int) -> Labelled:
     return look_back_by(3, length, examples, seed, SYMBOLS)
 
 
+def far_offset(length: int, examples: int, seed: int) -> Labelled:
+    """Each row is asked for the token twenty rows before it, past Shaw's clip and what two windows reach together."""
+    return look_back_by(20, length, examples, seed, SYMBOLS)
+
+
 def text(length: int, examples: int, seed: int) -> Labelled:
     """To train on: passages of Alice with three needles, the same mark and letter each. See `extension`."""
     return with_needles(book()[0], length, examples, torch.Generator().manual_seed(seed), needles=3)
 
 
-TASKS = {"offset": offset, "induction": induction, "copy": copying, "text": text}
+TASKS = {"offset": offset, "far offset": far_offset, "induction": induction, "copy": copying, "text": text}
 DEPTHS = (0.0, 0.25, 0.5, 0.75)  # where the one needle of a test stands
 
 
@@ -167,8 +172,14 @@ def _accuracy(model: Transformer, task: Labelled) -> float:
 
 # --- The study
 
-MEASURES = ("offset", "induction", "copy", "needle", "letters")
-CHANCE = {"offset": 1 / SYMBOLS, "induction": 1 / SYMBOLS, "copy": 1 / SYMBOLS, "needle": 1 / 26}
+MEASURES = ("offset", "far offset", "induction", "copy", "needle", "letters")
+CHANCE = {
+    "offset": 1 / SYMBOLS,
+    "far offset": 1 / SYMBOLS,
+    "induction": 1 / SYMBOLS,
+    "copy": 1 / SYMBOLS,
+    "needle": 1 / 26,
+}
 
 
 def measurements(seeds: int) -> Iterator[Measurement]:

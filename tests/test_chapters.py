@@ -93,6 +93,26 @@ TAUGHT = {
         "axial_vectors": "posenc.rotary_grid",
         "mrope_vectors": "posenc.rotary_grid",
     },
+    "12_measured": {
+        "gaps": "posenc.symmetry_table",
+    },
+    "13_production_models": {
+        "rotary_of": "posenc.production",
+        "llama4_doors": "posenc.production",
+        "gemma3_doors": "posenc.production",
+    },
+    "14_what_it_costs": {
+        "by_grid": "posenc.costs",
+        "by_written_bias": "posenc.costs",
+        "by_one_feature": "posenc.costs",
+        "Meter": "posenc.costs",
+        "metered": "posenc.costs",
+        "layer_bytes": "posenc.costs",
+        "slots": "posenc.costs",
+        "cache_bytes": "posenc.costs",
+        "turn_with": "posenc.costs",
+        "turn_in_place": "posenc.costs",
+    },
 }
 
 

@@ -1,0 +1,296 @@
+"""The symmetry table: measured cells against a table written by hand, and tests that must fail where they have to."""
+
+from collections.abc import Callable
+from html import escape
+from math import factorial
+
+import pytest
+import torch
+from torch import Tensor
+
+from posenc.absolute import Sinusoidal
+from posenc.checks.chapter_12 import KEPT_MOVES, free_orders, kept_moves, unseen_layer
+from posenc.checks.examine import examine
+from posenc.encoding import NoPE, PositionEncoding, Together
+from posenc.learned import Learned
+from posenc.masks import Causal, Chunked, SlidingWindow
+from posenc.offsets import Shaw, ShawKeys
+from posenc.relative import ALiBi, OffsetBias, T5Bias
+from posenc.symmetry_table import (
+    D_MODEL,
+    GRID_MOVE_NAMES,
+    GRIDS,
+    HEAD_DIM,
+    N_HEADS,
+    N_TOKENS,
+    SIDE,
+    TEXT_MOVES,
+    TEXTS,
+    WHY,
+    Cell,
+    Scheme,
+    as_html,
+    at_random,
+    gaps,
+    grid_moves,
+    in_words,
+    kept_by,
+    measured,
+    reasons_as_html,
+    table,
+    text_moves,
+    why,
+)
+
+# Written by hand, from the definitions of the schemes: what one layer keeps. Everything else is broken.
+KEPT = {
+    "none": {"any order", "earlier tokens", "shift", "reversal", "stretch"},
+    "sinusoids": set(),
+    "learned table": set(),
+    "Shaw, keys": {"shift"},
+    "Shaw, keys + values": {"shift"},
+    "Transformer-XL": {"shift"},
+    "T5, two-sided": {"shift"},
+    "ALiBi, |i - j|": {"shift", "reversal"},
+    "KERPLE": {"shift", "reversal"},
+    "Gaussian": {"shift", "reversal"},
+    "RoPE": {"shift"},
+    "sinusoids + RoPE": set(),
+    "causal": {"earlier tokens", "shift", "stretch"},
+    "window of 3": {"shift"},
+    "chunks of 4": set(),
+    "causal sinusoids": set(),
+    "causal table": set(),
+    "causal Shaw": {"shift"},
+    "causal T5": {"shift"},
+    "causal ALiBi": {"shift"},
+    "causal FIRE": set(),
+    "causal RoPE": {"shift"},
+    "window + RoPE": {"shift"},
+    "chunks + RoPE": set(),
+}
+SHIFTS, MIRRORS = {"shift down", "shift right"}, {"left-right", "up-down", "half turn", "transpose"}
+KEPT_ON_GRIDS = {
+    "none": {"any order"} | SHIFTS | MIRRORS,
+    "learned table": set(),
+    "row + column": set(),
+    "2-D sin-cos": set(),
+    "Swin table": SHIFTS,
+    "Swin v2 network": SHIFTS,
+    "2-D ALiBi": SHIFTS | MIRRORS,
+    "axial RoPE": SHIFTS,
+    "mixed RoPE": SHIFTS,
+    "windows of 2": MIRRORS,
+    "windows + Swin table": set(),
+}
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_every_cell_of_a_text_is_as_expected_at_one_layer_and_at_two(name):
+    for n_layers in (1, 2):
+        cells = measured(TEXTS[name], text_moves(N_TOKENS), n_layers, seeds=range(10, 13))
+        assert tuple(cells) == TEXT_MOVES
+        kept = KEPT[name] - ({"earlier tokens"} if n_layers == 2 and name == "causal" else set())
+        assert {move for move, cell in cells.items() if cell.kept} == kept
+
+
+@pytest.mark.parametrize("name", GRIDS)
+def test_every_cell_of_a_grid_is_as_expected(name):
+    cells = measured(GRIDS[name], grid_moves(SIDE), seeds=range(10, 13))
+    assert tuple(cells) == GRID_MOVE_NAMES
+    assert {move for move, cell in cells.items() if cell.kept} == KEPT_ON_GRIDS[name]
+
+
+def test_what_an_encoding_reads_predicts_its_row():
+    for schemes, kept, moves in ((TEXTS, KEPT, TEXT_MOVES), (GRIDS, KEPT_ON_GRIDS, GRID_MOVE_NAMES)):
+        assert set(schemes) == set(kept)
+        for name, scheme in schemes.items():
+            assert {move for move in moves if kept_by(scheme.reads, move)} == kept[name]
+
+
+def test_every_cell_has_its_sentence():
+    for schemes, moves in ((TEXTS, TEXT_MOVES), (GRIDS, GRID_MOVE_NAMES)):
+        for scheme in schemes.values():
+            for move in moves:
+                sentence = why(scheme.reads, move)
+                assert sentence.endswith(".")
+                decides = [k for k in scheme.reads if not WHY[k][move][0]] or [scheme.reads[-1]]
+                assert sentence == WHY[decides[0]][move][1]
+
+
+def test_the_folded_reasons_name_every_reader_and_every_move():
+    for schemes, moves in ((TEXTS, TEXT_MOVES), (GRIDS, GRID_MOVE_NAMES)):
+        folded = reasons_as_html(moves, schemes).split("<details>")[1:]
+        kinds = [kind for kind in WHY if any(kind in scheme.reads for scheme in schemes.values())]
+        assert len(folded) == len(kinds)
+        for kind, part in zip(kinds, folded, strict=True):
+            assert f"<b>{kind}</b>" in part
+            for name, scheme in schemes.items():
+                assert kind not in scheme.reads or name in part
+            for move in moves:
+                assert move in part
+                assert escape(WHY[kind][move][1]) in part
+
+
+# --- Negative controls: what makes the table blind
+
+
+class ZeroTable(PositionEncoding):
+    """Reads the place, and adds zeros."""
+
+    def tokens(self, x: Tensor, positions: Tensor) -> Tensor:
+        return x + 0 * positions.unsqueeze(-1)
+
+
+def kept_moves_of(make: Callable[[], PositionEncoding], reads: str = "the place") -> set[str]:
+    return {m for m, c in measured(Scheme(make, (reads,)), text_moves(N_TOKENS)).items() if c.kept}
+
+
+def test_a_table_of_zeros_looks_symmetric_so_tables_are_drawn():
+    assert kept_moves_of(ZeroTable) == set(TEXT_MOVES)
+    t5 = T5Bias(N_HEADS)
+    assert not t5.table.any()  # as it starts: it would have looked symmetric
+    stack = at_random(t5, 1, seed=0)
+    assert stack.encoding.table.std() > 0.3
+    for scheme in TEXTS.values():
+        for name, weight in at_random(scheme.make(), 1, seed=0).named_parameters():
+            assert weight.ndim == 0 or "norm" in name or weight.std() > 1e-3, name
+
+
+class Faint(OffsetBias):
+    def bias(self, offsets: Tensor) -> Tensor:
+        return (-1e-6 * offsets.abs()).expand(N_HEADS, -1, -1)
+
+
+def test_an_effect_between_exact_and_broken_is_refused():
+    with pytest.raises(AssertionError, match="neither exact nor broken"):
+        measured(Scheme(Faint, ("the distance",)), text_moves(N_TOKENS))
+
+
+class Cancelling(PositionEncoding):
+    def __init__(self, one: PositionEncoding):
+        super().__init__()
+        self.one = one
+
+    def tokens(self, x: Tensor, positions: Tensor) -> Tensor:
+        return 2 * x - self.one.tokens(x, positions)
+
+
+def test_two_parts_that_break_may_cancel():
+    def both() -> Together:
+        sinusoidal = Sinusoidal()
+        return Together(sinusoidal, Cancelling(sinusoidal))
+
+    assert kept_moves_of(Sinusoidal) == set()
+    assert kept_moves_of(both) == set(TEXT_MOVES)
+
+
+@pytest.mark.parametrize(("window", "clip"), [(6, 2), (3, 9), (6, 1), (6, 5), (4, 2), (1, 3), (5, 3), (6, 0)])
+def test_the_orders_that_are_left_are_counted_rightly(window, clip):
+    scheme = Scheme(lambda: Together(SlidingWindow(window), Shaw(HEAD_DIM, clip, N_HEADS)), ("a window", "the offset"))
+    x = torch.randn(N_TOKENS, D_MODEL, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+    with torch.no_grad():
+        change = gaps(at_random(scheme.make(), 1, seed=3), x, *text_moves(N_TOKENS))["earlier tokens"]
+    assert int((change < 1e-12).sum()) == free_orders(N_TOKENS, window, clip)
+    assert not ((change > 1e-12) & (change < 1e-7)).any()
+
+
+def test_counts_of_free_orders_and_free_shifts():
+    cells = {name: measured(TEXTS[name], text_moves(N_TOKENS), seeds=[0]) for name in TEXTS}
+    free = {name: cell["earlier tokens"].free for name, cell in cells.items()}
+    assert free["none"] == free["causal"] == 120
+    assert free["window of 3"] == 12
+    assert free["Shaw, keys"] == free["causal Shaw"] == factorial(4)
+    assert free["causal ALiBi"] == free["RoPE"] == free["sinusoids"] == 1
+    assert cells["chunks of 4"]["shift"].free == 2  # by 4 and by 8, of 1 to 8
+    assert measured(TEXTS["causal"], text_moves(N_TOKENS), 2)["earlier tokens"].free == 1
+    assert measured(TEXTS["Shaw, keys"], text_moves(N_TOKENS), 2)["earlier tokens"].free == 1
+
+
+def test_a_clip_of_one_keeps_the_stretch():
+    def one() -> ShawKeys:
+        return ShawKeys(HEAD_DIM, clip=1, n_heads=N_HEADS)
+
+    assert kept_moves_of(one) == {"earlier tokens", "shift", "stretch"}  # it reads before, itself, after
+    assert kept_moves_of(lambda: Together(Causal(), ALiBi(N_HEADS, 2.0))) == {"shift"}
+
+
+def test_printed_tables_name_every_scheme():
+    cells = table({"none": TEXTS["none"], "RoPE": TEXTS["RoPE"]}, text_moves(4), seeds=[0])
+    words = in_words(cells)
+    assert all(name in words for name in ("none", "RoPE", *TEXT_MOVES))
+    html = as_html(cells, "A <title>")
+    assert "A &lt;title&gt;" in html
+    assert html.count("<tr>") == 3
+
+
+def test_a_cell_says_how_many_versions_are_free():
+    cell = measured(TEXTS["window of 3"], text_moves(N_TOKENS), seeds=[0])["earlier tokens"]
+    assert isinstance(cell, Cell)
+    assert (cell.kept, cell.free, cell.versions) == (False, 12, 120)
+    assert "window" in cell.reason
+
+
+# --- The exercise with unseen layers
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_reference_finds_what_unseen_layers_keep(seed):
+    truth = {
+        "layer A": {"any order", "shift", "reversal", "stretch"},
+        "layer B": {"shift"},
+        "layer C": {"shift", "reversal"},
+        "layer D": {"shift", "stretch"},
+        "layer E": set(),
+        "layer F": set(),
+        "layer G": {"reversal"},
+        "layer H": {"shift", "reversal"},
+        "layer I": {"shift", "stretch"},
+        "layer J": {"shift"},
+        "layer K": set(),
+        "layer L": {"any order", "reversal"},
+        "layer M": set(),
+        "layer N": {"shift", "stretch"},
+        "layer O": {"shift", "stretch"},
+        "layer P": {"stretch"},
+    }
+    assert [case.name for case in KEPT_MOVES.cases] == list(truth)
+    for case in KEPT_MOVES.cases:
+        layer, n, d = case.make(torch.Generator().manual_seed(seed))
+        found = {move for move, kept in kept_moves(layer, n, d).items() if kept}
+        by_chance = {"reversal"} if case.name == "layer F" and n % 2 else set()  # n - 1 - i is even where i is
+        assert found == truth[case.name] | by_chance
+
+
+def test_one_version_of_each_move_is_not_enough():
+    def lucky(layer: Callable, n: int, d: int) -> dict[str, bool]:
+        x, labels, order = torch.randn(n, d, dtype=torch.float64), torch.arange(n), torch.randperm(n)
+        plain = layer(x, labels)
+        same = {
+            "any order": layer(x[order], labels) - plain[order],
+            "shift": layer(x, labels + 1) - plain,
+            "reversal": layer(x, labels.flip(0)) - plain,
+            "stretch": layer(x, 2 * labels) - plain,
+        }
+        return {move: bool(change.abs().max() < 1e-10) for move, change in same.items()}
+
+    for seed in range(10):
+        torch.manual_seed(seed)
+        wrong = [f.name for f in examine(lucky, KEPT_MOVES, seed).findings if f.complaint]
+        assert {"layer L", "layer M"} <= set(wrong)
+
+
+def test_a_faint_layer_changes_the_output_by_far_more_than_rounding_and_less_than_a_loose_limit():
+    (case,) = (case for case in KEPT_MOVES.cases if case.name == "layer H")
+    for seed in range(20):
+        layer, n, d = case.make(torch.Generator().manual_seed(seed))
+        x = torch.randn(n, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+        change = (layer(x, 2 * torch.arange(n)) - layer(x, torch.arange(n))).abs().max().item()
+        assert 3e-8 < change < 5e-6, change
+
+
+def test_unseen_layers_take_any_float_and_give_float64():
+    layer = unseen_layer(Together(Chunked(2), NoPE()), torch.Generator().manual_seed(0))
+    assert layer(torch.randn(5, D_MODEL, dtype=torch.float32), torch.arange(5)).dtype == torch.float64
+    learned = unseen_layer(Learned(40, D_MODEL), torch.Generator().manual_seed(0))
+    assert not learned(torch.randn(5, D_MODEL), torch.arange(5)).requires_grad
