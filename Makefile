@@ -15,7 +15,7 @@ unexport MPLBACKEND
 test notebooks exercises: export OMP_NUM_THREADS = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help book serve test notebooks exercises bench lock repository clean
+.PHONY: help book serve test notebooks exercises pages bench lock repository clean
 
 help: ## list these commands
 	@echo "make COMMAND, where COMMAND is"
@@ -64,7 +64,10 @@ notebooks: $(STAMP) ## run notebooks and store their outputs (PATHS="chapters/01
 exercises: $(STAMP) ## make the exercise notebooks from the solutions
 	$(BIN)/python -m tools.exercises
 
-bench: $(STAMP) ## measure kernels side by side, and how fast a class is graded
+pages: $(STAMP) ## make the pages that collect claims, red flags, recaps and questions from the chapters
+	$(BIN)/python -m tools.pages
+
+bench: $(STAMP) ## the library beside others, to book/benchmarks.md; and how fast a class is graded
 	$(BIN)/python -m bench
 	$(BIN)/python -m bench.grading
 

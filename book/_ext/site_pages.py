@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from html import escape
 from pathlib import Path
@@ -20,6 +21,12 @@ from sphinx.util.docutils import ReferenceRole
 LOGGER = logging.getLogger(__name__)
 ICON_SCRIPT = re.compile(r"<script[^>]*/fontawesome\.js[^>]*></script>")
 DESCRIPTION_LENGTH = 160
+EXERCISE = re.compile(r"(?m)^## (\d+)\.\d+ · ")
+# What a reader has done is kept by their browser: which pages load a script for it (a page's scripts in this order).
+SCRIPTS = {
+    "progress.js": re.compile(r"(chapters|exercises)/|book/(intro|interview)$"),
+    "drill.js": re.compile(r"book/interview$"),
+}
 
 
 def colab_url(repository: str, branch: str, colab: str, notebook: str) -> str:
@@ -68,15 +75,34 @@ def has_formula(doctree: nodes.document) -> bool:
     return any(isinstance(node, (nodes.math, nodes.math_block)) for node in doctree.findall())
 
 
+def exercises_by_chapter(folder: Path) -> dict[str, int]:
+    """How many exercises each chapter has (`{"1": 8, …}`), for the landing page."""
+    count: dict[str, int] = {}
+    for notebook in sorted(folder.glob("*.ipynb")):
+        for cell in json.loads(notebook.read_text(encoding="utf-8"))["cells"]:
+            for chapter in EXERCISE.findall("".join(cell["source"])) if cell["cell_type"] == "markdown" else []:
+                count[chapter] = count.get(chapter, 0) + 1
+    return count
+
+
 def improve_page(
-    _app: Sphinx, _page: str, _template: str, context: dict[str, Any], doctree: nodes.document | None
+    app: Sphinx, page: str, _template: str, context: dict[str, Any], doctree: nodes.document | None
 ) -> None:
-    """Describe the page, leave MathJax out where no formula is, and let the template drop the icon script."""
+    """Describe the page, leave MathJax out where no formula is, and let the template drop the icon script.
+
+    Chapters, exercises, the landing page and the drill also get the script that keeps what a reader has done.
+    """
     context["without_icon_script"] = without_icon_script
     if doctree is None:
         return
     if description := describe(doctree):
         context["metatags"] += f'\n<meta name="description" content="{escape(description)}" />'
+    for script in (name for name, pages in SCRIPTS.items() if pages.match(page)):
+        app.add_js_file(script, loading_method="defer")
+        app.add_css_file("progress.css")
+    if page == app.config.root_doc:
+        counted = escape(json.dumps(exercises_by_chapter(Path(app.srcdir) / "exercises")))
+        context["metatags"] += f'\n<meta name="exercises" content="{counted}" />'
     if not has_formula(doctree):
         scripts = context["script_files"]
         scripts[:] = [script for script in scripts if "mathjax/" not in str(script.filename)]
