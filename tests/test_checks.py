@@ -5,6 +5,7 @@ import time
 import pytest
 import torch
 
+from posenc.checks import calling
 from posenc.checks.compare import compare
 from posenc.checks.examine import PUBLIC_SEED, examine
 from posenc.checks.notebook import as_html, as_text, check, lines_of, scoreboard, with_code
@@ -126,6 +127,33 @@ def test_an_endless_loop_is_stopped_once_and_named(monkeypatch):
     assert time.monotonic() - start < 2
     assert report.status == "wrong"
     assert all("does a loop never end?" in f.complaint for f in report.findings)
+
+
+class Standing(calling.Effort):
+    """Of somebody whom a busy machine does not let work."""
+
+    def __call__(self) -> float:
+        return 0.0
+
+
+def test_a_sleeper_is_late_and_who_cannot_work_is_not():
+    start = time.monotonic()
+    with pytest.raises(calling.OutOfTime) as late, calling.time_limit(0.3):
+        time.sleep(60)
+    assert late.type is calling.OutOfTime
+    assert time.monotonic() - start < 2
+    start = time.monotonic()
+    with pytest.raises(calling.Starved), calling.time_limit(0.1, Standing()):
+        time.sleep(60)
+    assert 0.1 * calling.PATIENCE <= time.monotonic() - start < 5
+
+
+def test_who_cannot_work_is_told_that_it_is_no_fault_of_theirs():
+    def starve(*_):
+        raise calling.Starved
+
+    report = examine(starve, exercise_named("shuffle_rows"))
+    assert {f.complaint for f in report.findings} == {calling.TOO_BUSY}
 
 
 @pytest.mark.parametrize("name", ["shuffle_rows", "what_commutes"], ids=["cases", "properties only"])

@@ -230,7 +230,7 @@ def test_killed_at_any_moment_the_next_run_goes_on_and_loses_nothing(two, tmp_pa
     command = [sys.executable, "-c", f"{same_book} raise SystemExit(m.main())"]
     command += ["grade", str(two), "--out", str(out), *SEED]
     run = subprocess.Popen(command, stderr=subprocess.DEVNULL, cwd=ROOT)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300  # a busy machine takes its time to start
     while len(list(out.glob("records/*.json"))) < 2:
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -274,7 +274,7 @@ def test_memory_of_the_batch_does_not_grow_with_the_class(graded, tmp_path, monk
     record = json.loads((graded / "records" / "ana.json").read_text())
     monkeypatch.setattr("posenc.grading.marker.Marker.mark", lambda _, task: record | {"name": task["name"]})
     peaks = []
-    for size in (20, 200):
+    for size in (1, 20, 200):  # the first makes what is made once
         folder = tmp_path / f"class{size}"
         folder.mkdir()
         for i in range(size):
@@ -284,7 +284,7 @@ def test_memory_of_the_batch_does_not_grow_with_the_class(graded, tmp_path, monk
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
         assert summary.students == size
-    assert peaks[1] < peaks[0] + 2_000_000  # a few hundred bytes a student, and not the hundred thousand handed in
+    assert peaks[2] < peaks[1] + 2_000_000  # a few hundred bytes a student, and not the hundred thousand handed in
 
 
 # --- Whatever they hand in

@@ -49,6 +49,38 @@ def test_scripts_are_at_the_root_and_executable(autograder):
         assert not [name for name in archive.namelist() if "__pycache__" in name]
 
 
+def program(path: Path, script: str) -> None:
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+
+
+@pytest.mark.parametrize("there", ["python3.11-venv python3.12-venv", ""])
+def test_setup_takes_the_newest_python_that_will_do_or_says_that_there_is_none(autograder, tmp_path, there):
+    """Run in the folder as it lies there, with stand-ins for what it calls: they write down how they are called."""
+    log, programs, home = tmp_path / "log", tmp_path / "programs", tmp_path / "home"
+    programs.mkdir()
+    program(programs / "apt-get", f'echo "apt-get $*" >> {log}')
+    program(programs / "apt-cache", f'case " {there} " in *" $2 "*) ;; *) exit 1 ;; esac')
+    program(programs / "pip", f'echo "pip $*" >> {log}')
+    make = f'echo "venv $3" >> {log}; mkdir -p "$3/bin"; cp {programs}/pip "$3/bin/python"'
+    program(programs / "python3.12", make)
+    environment = {"PATH": f"{programs}:/usr/bin:/bin", "POSENC_HOME": str(home)}
+    done = subprocess.run(["bash", autograder / "source" / "setup.sh"], env=environment, capture_output=True, text=True)
+    assert "apt-get install --yes --no-install-recommends bubblewrap" in log.read_text()
+    if not there:
+        assert done.returncode == 1
+        assert "Python 3.11 or newer" in done.stderr
+        return
+    assert done.returncode == 0, done.stderr
+    needed = autograder / "source" / "requirements.txt"
+    assert log.read_text().splitlines()[-3:] == [
+        "apt-get install --yes --no-install-recommends python3.12 python3.12-venv",
+        f"venv {home}",
+        f"pip -m pip install --quiet -r {needed}",
+    ]
+    assert {line.partition("==")[0] for line in needed.read_text().split()} >= {"torch", "numpy"}
+
+
 def test_a_submission_gets_its_results(autograder):
     done = run(autograder)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -1,19 +1,24 @@
 """Inside the walls: no files, no network, no other process, and nothing that outlives the worker."""
 
 import contextlib
+import dataclasses
 import os
 import shutil
 import socket
+import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 
+from posenc.checks.exercise import Case, Exercise
 from posenc.checks.registry import all_exercises
 from posenc.grading import sandbox
+from posenc.grading.effort import family
 from posenc.grading.limits import Limits
 from posenc.grading.marking import Gone, Mark, Nursery, Worker, mark
 from posenc.grading.reading import Notebook
@@ -196,6 +201,114 @@ def test_each_limit_is_named_by_the_result_of_whoever_breaks_it(nursery, monkeyp
     assert (got.status, got.points) == (status, 0), got
     assert reason in got.reason
     assert ask(nursery, "return 5") == 5
+
+
+def test_time_that_runs_out_while_the_function_calls_one_of_ours_cannot_be_caught_over_there(nursery, monkeypatch):
+    monkeypatch.setattr("posenc.checks.calling.SECONDS_A_CALL", 1)
+    monkeypatch.setattr("posenc.checks.calling.PATIENCE", 60)
+
+    def apply_forever(slow: Callable) -> None:
+        """The declaration's own function is never called: its only case hands out what takes long."""
+
+    slow = Case("a slow function", lambda _: (lambda: work_for(0.3),))
+    exercise = Exercise(1, "Slow", 1, 1, 1, reference=apply_forever, learned="", cases=(slow,))
+    body = "while True:\n        try:\n            slow()\n        except BaseException:\n            pass"
+    before = time.monotonic()
+    got = mark(Notebook((f"def apply_forever(slow):\n    {body}",)), [exercise], nursery).marks[0]
+    assert (got.status, got.points) == ("timeout", 0), got
+    assert time.monotonic() - before < 60
+
+
+def work_for(seconds: float) -> None:
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        pass
+
+
+# --- A machine that is busy with something else: a right answer is right however long it took
+
+
+@pytest.fixture
+def starving() -> Iterator[Nursery]:
+    """Its processes share one processor with ten others that are busy."""
+    processor = {min(os.sched_getaffinity(0))}
+    with Nursery(unsafe=False, limits=SMALL) as nursery:
+        assert ask(nursery, "return 5") == 5  # all of them have started
+        for pid in family(nursery.process.pid):
+            os.sched_setaffinity(pid, processor)
+        hogs = [subprocess.Popen(["sh", "-c", "while :; do :; done"], start_new_session=True) for _ in range(10)]
+        for hog in hogs:
+            os.sched_setaffinity(hog.pid, processor)
+        yield nursery
+        for hog in hogs:
+            hog.kill()
+            hog.wait()
+
+
+TAKES_A_WHILE = """
+done = []
+def work():
+    end = time.thread_time() + 0.3
+    while not done and time.thread_time() < end: pass
+    done.append(1)
+"""
+
+
+def test_what_others_do_on_this_machine_makes_no_right_answer_late(starving, monkeypatch):
+    monkeypatch.setattr("posenc.checks.calling.SECONDS_A_CALL", 1)
+    monkeypatch.setattr("posenc.checks.calling.PATIENCE", 60)
+    before = time.monotonic()
+    got = result(starving, "work()\nreturn x[..., permutation, :]", TAKES_A_WHILE)
+    assert got.status == "correct", got
+    assert time.monotonic() - before > 1.5
+
+
+def test_who_gets_no_processor_at_all_is_not_marked(starving, monkeypatch):
+    monkeypatch.setattr("posenc.checks.calling.SECONDS_A_CALL", 1)
+    monkeypatch.setattr("posenc.checks.calling.PATIENCE", 1)
+    got = result(starving, "work()\nreturn x[..., permutation, :]", TAKES_A_WHILE)
+    assert (got.status, got.report) == ("ungraded", None)
+    assert "the computer is busy" in got.reason
+
+
+@pytest.mark.parametrize(("body", "reason"), [("time.sleep(1e9)", "took longer"), ("while True: pass", "took longer")])
+def test_who_sleeps_or_never_ends_is_late_even_there(starving, monkeypatch, body, reason):
+    monkeypatch.setattr("posenc.checks.calling.SECONDS_A_CALL", 0.5)
+    monkeypatch.setattr("posenc.checks.calling.PATIENCE", 60)
+    got = result(starving, body)
+    assert (got.status, got.points) == ("timeout", 0), got
+    assert reason in got.reason
+
+
+def test_memory_of_all_processes_together_is_bounded():
+    limits = dataclasses.replace(SMALL, memory_in_all=600_000_000)
+    body = "for _ in range(10):\n    if not os.fork():\n        kept = b'x' * 100_000_000\n        time.sleep(60)\n"
+    body += "time.sleep(60)"
+    with Nursery(unsafe=False, limits=limits) as nursery:
+        got = result(nursery, body)
+        assert (got.status, got.points) == ("memory", 0), got
+        assert "together" in got.reason
+        assert ask(nursery, "return 5") == 5
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        torch.tensor(2.5),
+        torch.empty(0, 3),
+        torch.arange(12).view(3, 4).T,
+        torch.ones(1, 3).expand(4, 3),
+        torch.tensor([1 + 2j, 3 - 1j]).conj(),
+        torch.tensor([1 + 2j, 3 - 1j]).conj().imag,  # a negative view
+        torch.tensor([[1.5, -torch.inf, torch.nan]]).bfloat16(),
+        torch.tensor([True, False]),
+    ],
+    ids=lambda value: f"{value.dtype} {tuple(value.shape)}",
+)
+def test_a_tensor_goes_there_and_comes_back_as_it_is(nursery, value):
+    got = ask(nursery, "return arguments[0]", value)
+    assert (got.dtype, got.shape) == (value.dtype, value.shape)
+    assert torch.equal(torch.nan_to_num(got), torch.nan_to_num(value.resolve_conj().resolve_neg()))
 
 
 def test_time_for_a_cell_is_bounded_and_the_next_cell_runs(nursery):

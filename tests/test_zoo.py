@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from posenc.checks.registry import all_exercises
+from posenc.grading.limits import Limits
 from posenc.grading.marking import Mark, Nursery, mark
 from posenc.grading.reading import Notebook, read
 
@@ -54,7 +55,8 @@ def name(path: Path) -> str:
 
 @pytest.fixture(scope="module")
 def nursery() -> Iterator[Nursery]:
-    with Nursery(unsafe=shutil.which("bwrap") is None) as opened:
+    limits = Limits(memory_in_all=800_000_000)  # what a test may take of this machine
+    with Nursery(unsafe=shutil.which("bwrap") is None, limits=limits) as opened:
         yield opened
 
 

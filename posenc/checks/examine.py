@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import torch
 
-from posenc.checks.calling import INTERRUPTED, TOO_LONG, Complaint, Outcome, call, capture, is_stub, steady
+from posenc.checks.calling import INTERRUPTED, TOO_BUSY, TOO_LONG, Complaint, Outcome, call, capture, is_stub, steady
 from posenc.checks.compare import compare
 from posenc.checks.exercise import Case, Exercise, Mistake, Property
 
@@ -82,7 +82,7 @@ def _findings(function: Callable, exercise: Exercise, seed: int) -> list[Finding
 
 def gave_up(findings: Sequence[Finding]) -> bool:
     """Whether the last one ran out of time or was stopped: nobody wants to wait for the next one as well."""
-    return bool(findings) and findings[-1].complaint in (TOO_LONG, INTERRUPTED)
+    return bool(findings) and findings[-1].complaint in (TOO_LONG, TOO_BUSY, INTERRUPTED)
 
 
 def _examine_property(function: Callable, prop: Property, seed: int) -> Complaint:
@@ -91,8 +91,8 @@ def _examine_property(function: Callable, prop: Property, seed: int) -> Complain
 
 
 def _examine_case(function: Callable, exercise: Exercise, case: Case, seed: int) -> Complaint:
-    arguments = _arguments(case, seed)
     untouched, expected = _expected(exercise.reference, case, seed)
+    arguments = fresh(untouched)
     if expected.error:
         raise RuntimeError(f"the reference of {exercise.name} failed on {case.name!r}: {expected.complaint}")
     got = call(function, arguments)
@@ -140,7 +140,17 @@ def generator(seed: int) -> torch.Generator:
 
 
 def _arguments(case: Case, seed: int) -> tuple:
-    return copy.deepcopy(case.make(generator(seed)))
+    return fresh(case.make(generator(seed)))
+
+
+def fresh(value: Any) -> Any:
+    """A copy that shares nothing with the value: what deepcopy does, ten times faster for what cases are made of."""
+    kind = type(value)
+    if kind is torch.Tensor and not value.requires_grad:
+        return value.clone()
+    if kind is tuple or kind is list:
+        return kind([fresh(part) for part in value])
+    return value if kind in (int, float, bool, str) else copy.deepcopy(value)
 
 
 def guarded(function: Callable) -> Callable:
@@ -158,6 +168,8 @@ def changed(after: Any, before: Any) -> bool:
     if isinstance(before, torch.Tensor):
         if after.shape != before.shape or after.dtype != before.dtype:
             return True
+        if torch.equal(after, before):
+            return False
         both_nan = (after != after) & (before != before)
         return not ((after == before) | both_nan).all()
     if isinstance(before, (tuple, list)):

@@ -22,6 +22,8 @@ SETUP = """\
 #!/usr/bin/env bash
 # Run once, as root, when Gradescope builds the image. The book needs Python 3.11 or newer.
 set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+home=${POSENC_HOME:-/opt/posenc}  # not below /autograder, which learners' code may not open
 export DEBIAN_FRONTEND=noninteractive
 apt-get update
 apt-get install --yes --no-install-recommends bubblewrap
@@ -31,8 +33,8 @@ for python in python3.11 python3.12 python3.13; do
 done
 [ -n "$newest" ] || { echo "choose a base image with Python 3.11 or newer" >&2; exit 1; }
 apt-get install --yes --no-install-recommends "$newest" "$newest-venv"
-"$newest" -m venv /opt/posenc  # not below /autograder, which learners' code may not open
-/opt/posenc/bin/python -m pip install --quiet -r /autograder/source/requirements.txt
+"$newest" -m venv "$home"
+"$home/bin/python" -m pip install --quiet -r "$here/requirements.txt"
 """
 
 RUN = """\

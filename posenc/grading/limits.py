@@ -13,7 +13,10 @@ Ending = tuple[str, str]  # a status, and a sentence
 
 @dataclass(frozen=True)
 class Limits:
-    """Bounds for one notebook. Each holds for every process that it starts."""
+    """Bounds for one notebook. Each holds for every process that it starts.
+
+    Seconds are of work or sleep: what a process waits for a busy machine does not count (see `effort`).
+    """
 
     seconds_a_cell: float = 30
     seconds_for_cells: float = 120  # all cells together
@@ -21,6 +24,7 @@ class Limits:
     seconds_a_notebook: float = 300  # after which no further exercise is begun
     cpu_seconds: int = 300
     memory: int = 4_000_000_000  # bytes of data, torch's own included
+    memory_in_all: int = 6_000_000_000  # bytes that all its processes hold together
     file: int = 64_000_000  # bytes, also of all files together
     open_files: int = 256
     processes: int = 128  # threads count

@@ -8,17 +8,19 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from posenc.checks.calling import TOO_LONG, OutOfTime, time_limit
+from posenc.checks.calling import PATIENCE, TOO_BUSY, TOO_LONG, OutOfTime, Starved, time_limit
 from posenc.checks.examine import PUBLIC_SEED, Report, examine
 from posenc.checks.exercise import Exercise
 from posenc.checks.registry import all_exercises, exercises_of
 from posenc.grading import sandbox, stub, wire
+from posenc.grading.effort import Budget, Effort, holds_more
 from posenc.grading.limits import Ending, Limits, ending_of, limit_in
 from posenc.grading.peer import Peer, RemoteFunction, as_status
 from posenc.grading.reading import Notebook
@@ -31,6 +33,9 @@ Status = Literal[
 CHEAP_FORKS = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1", "PYTHONMALLOC": "malloc"}
 
 SECONDS_TO_ANSWER = 20  # to say what the notebook holds, or that an exercise is over
+SECONDS_BETWEEN_LOOKS = 0.25  # at the memory of all processes of a learner
+TOO_MUCH_IN_ALL = "memory", "all its processes together held more memory than allowed"
+BUSY = "ungraded", TOO_BUSY
 LOST = "crashed", "the process ended, or no longer answered as it should"
 
 
@@ -116,20 +121,33 @@ class Nursery:
             start_new_session=True,
         )
         theirs.close()
+        self.worker: Worker | None = None  # who is watched
+        self.closed = threading.Event()
+        threading.Thread(target=self._watch_memory, daemon=True).start()
 
-    def fork(self, read: int, write: int) -> int:
-        """A new worker that reads and writes these pipes; its process number in there. Raises Gone."""
+    def fork(self, read: int, write: int) -> tuple[int, int | None]:
+        """A new worker that reads and writes these pipes: its process number in there, and that of its watcher here."""
         socket.send_fds(self.socket, [b"fork"], [read, write])
-        pid = int.from_bytes(self.socket.recv(8), "little")
-        if not pid:
+        word, handles, _, _ = socket.recv_fds(self.socket, 8, 1)
+        watcher = [number_of(handle) for handle in handles]
+        if not (pid := int.from_bytes(word, "little")):
             raise RuntimeError("the process could not be walled off")
-        return pid
+        return pid, watcher[0] if watcher else None
+
+    def _watch_memory(self) -> None:
+        while not self.closed.wait(SECONDS_BETWEEN_LOOKS):
+            worker = self.worker
+            if worker and worker.effort.root and holds_more(worker.effort.root, self.limits.memory_in_all):
+                worker.overrun = TOO_MUCH_IN_ALL
+                with contextlib.suppress(OSError):
+                    self.kill(worker.pid)
 
     def kill(self, pid: int) -> None:
         """End a worker, and with it whatever it started."""
         self.socket.sendall(b"k" + pid.to_bytes(8, "little"))
 
     def close(self) -> None:
+        self.closed.set()
         self.socket.close()
         self.process.kill()
         self.process.wait()
@@ -142,13 +160,25 @@ class Nursery:
         self.close()
 
 
+def number_of(handle: int) -> int | None:
+    """The number here of the process that a handle from pidfd_open(2) means, if the system tells. Closes the handle."""
+    about = ""
+    with contextlib.suppress(OSError):
+        about = Path(f"/proc/self/fdinfo/{handle}").read_text()
+    os.close(handle)
+    found = re.search(r"^Pid:\s*(\d+)", about, re.MULTILINE)
+    return int(found[1]) or None if found else None
+
+
 class Worker:
     """One process with a learner's cells. Closed, it and whatever it started in its session are gone."""
 
     def __init__(self, notebook: Notebook, nursery: Nursery):
         to_worker, to_us = os.pipe(), os.pipe()
         self.nursery = nursery
-        self.pid = nursery.fork(to_worker[0], to_us[1])
+        self.pid, watcher = nursery.fork(to_worker[0], to_us[1])
+        self.effort, self.overrun = Effort(watcher), None
+        nursery.worker = self
         os.close(to_worker[0])
         os.close(to_us[1])
         self.write, self.read = to_worker[1], to_us[0]
@@ -172,7 +202,8 @@ class Worker:
         if found["op"] != "found" or type(number) is not int:
             return found, None
         limits = self.nursery.limits
-        peer = Peer(self.read, self.write, limits, limits.seconds_an_exercise, learners=False)
+        budget = Budget(self.effort, limits.seconds_an_exercise, "all its calls together")
+        peer = Peer(self.read, self.write, limits, budget)
         return found, RemoteFunction(peer, number, exercise.name)
 
     def end(self) -> None:
@@ -188,7 +219,7 @@ class Worker:
         message, _ = wire.receive(self.read)
         if message.get("op") == "ended":
             self.close()
-            raise Gone(ending_of(as_status(message), self.nursery.limits))
+            raise Gone(self.overrun or ending_of(as_status(message), self.nursery.limits))
         if message.get("op") not in words:
             raise wire.Malformed("another message than the one that was due")
         return message
@@ -197,16 +228,16 @@ class Worker:
     def _watched(self, seconds: float) -> Iterator[None]:
         """Whoever is silent for too long, dies or babbles is killed. Raises Gone."""
         try:
-            with time_limit(seconds):
+            with time_limit(seconds, self.effort):
                 yield
         except (wire.Closed, wire.Malformed, OutOfTime) as error:
             self.close()
-            late = "timeout", f"it did not answer within {seconds:g} seconds"
-            raise Gone(late if isinstance(error, OutOfTime) else LOST) from None
+            late = BUSY if isinstance(error, Starved) else ("timeout", f"it did not answer within {seconds:g} seconds")
+            raise Gone(self.overrun or (late if isinstance(error, OutOfTime) else LOST)) from None
 
     def close(self) -> None:
         if self.alive:
-            self.alive = False
+            self.alive, self.nursery.worker = False, None
             self.nursery.kill(self.pid)
             os.close(self.read)
             os.close(self.write)
@@ -223,13 +254,13 @@ def mark(notebook: Notebook, exercises: Sequence[Exercise], nursery: Nursery, se
     worker: Worker | None = None
     marks: list[Mark] = []
     notes = list(notebook.notes)
-    deadline = time.monotonic() + nursery.limits.seconds_a_notebook
+    spent, start = 0.0, time.monotonic()  # seconds: by workers that are gone, and the clock
     try:
         for exercise in exercises:
-            if time.monotonic() > deadline:
-                seconds = nursery.limits.seconds_a_notebook
-                raise Gone(("timeout", f"the notebook as a whole took longer than {seconds:g} seconds"))
+            if time.monotonic() - start > nursery.limits.seconds_a_notebook:
+                _stop_if_spent(spent + (worker.effort() if worker else 0), start, nursery.limits.seconds_a_notebook)
             if worker is None or not worker.alive:
+                spent += worker.effort.total if worker else 0
                 worker = Worker(notebook, nursery)
                 notes += [c for c in worker.complaints if c not in notes]
             marks.append(_mark_one(worker, exercise, seed))
@@ -239,6 +270,14 @@ def mark(notebook: Notebook, exercises: Sequence[Exercise], nursery: Nursery, se
         if worker is not None:
             worker.close()
     return Marks(tuple(marks), tuple(notes))
+
+
+def _stop_if_spent(spent: float, start: float, seconds: float) -> None:
+    """Raises Gone if so many seconds are spent, or if they do not come."""
+    if spent > seconds:
+        raise Gone(("timeout", f"the notebook as a whole took longer than {seconds:g} seconds"))
+    if time.monotonic() - start > seconds * PATIENCE:
+        raise Gone(BUSY)
 
 
 def _mark_one(worker: Worker, exercise: Exercise, seed: int) -> Mark:
@@ -251,11 +290,14 @@ def _mark_one(worker: Worker, exercise: Exercise, seed: int) -> Mark:
             status: Status = {"missing": "missing", "stub": "not attempted"}.get(found["op"], "error")
             return Mark(exercise, status, str(found.get("reason", ""))[:400], None, notes)
         report = examine(function, exercise, seed)
+        if worker.effort.starved:
+            worker.close()
+            return Mark(exercise, *BUSY, None, notes)
         if not function.peer.broken:
             worker.end()
             return Mark(exercise, *_within_limits(report), report, notes)
         worker.close()
-        return Mark(exercise, *_broken_off(report, function.peer.ending), report, notes)
+        return Mark(exercise, *(worker.overrun or _broken_off(report, function.peer.ending)), report, notes)
     except Gone as gone:
         return Mark(exercise, *gone.ending, None, notes)
     except Exception as error:  # ours: the learner shall not pay for it

@@ -6,15 +6,13 @@ function that a call returns can be called too. Gradients flow through: each sid
 
 import builtins
 import itertools
-import math
-import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-from posenc.checks.calling import capture, in_words, steady
+from posenc.checks.calling import Effort, Elsewhere, capture, in_words, steady
 from posenc.grading import wire
 from posenc.grading.limits import Ending, Limits, ending_of
 
@@ -24,13 +22,24 @@ LARGEST_REQUEST = 16_000_000  # bytes of numbers with which a learner's function
 ERRORS = {n: e for n, e in vars(builtins).items() if isinstance(e, type) and issubclass(e, Exception)}
 
 
-class Peer:
-    """One end of a pair of pipes. After `seconds`, or once the other process has ended, every call raises Closed."""
+class Budget(Protocol):
+    """What all calls together may take."""
 
-    def __init__(self, read: int, write: int, limits: Limits, seconds: float = math.inf, *, learners: bool = True):
-        self.read, self.write, self.limits = read, write, limits
-        self.learners = learners  # whether the functions here are a learner's, who may change what they are given
-        self.seconds, self.deadline = seconds, time.monotonic() + seconds
+    effort: Effort
+
+    def ending(self) -> Ending | None:
+        """Why there shall be no further call, if it is so."""
+
+
+class Peer:
+    """One end of a pair of pipes. Once the budget is spent, or the other process has ended, every call raises Closed.
+
+    We have a budget; a learner's functions, on the other end, have none.
+    """
+
+    def __init__(self, read: int, write: int, limits: Limits, budget: Budget | None = None):
+        self.read, self.write, self.limits, self.budget = read, write, limits, budget
+        self.learners = budget is None  # whether the functions here are a learner's, who may change what they are given
         self.ending: Ending | None = None  # how the other process ended, if it said so
         self.exports: dict[int, Any] = {}
         self.imports: dict[int, Tensor] = {}  # graph tensors of the other side, as leaves of ours
@@ -67,9 +76,8 @@ class Peer:
                 inputs.append(value)
             return self.export(value)
 
-        if not self.broken and time.monotonic() > self.deadline:
-            self.broken = True
-            self.ending = "timeout", f"all its calls together took longer than {self.seconds:g} seconds"
+        if not self.broken and self.budget and (ending := self.budget.ending()):
+            self.broken, self.ending = True, ending
         if self.broken:
             raise self._closed()
         writer = wire.Writer(export)
@@ -119,14 +127,14 @@ class Peer:
 
     def _run(self, function: Callable, arguments: tuple, keywords: dict) -> None:
         before = self._image(arguments, keywords)
-        with capture() as printed:
-            try:
-                with steady():
-                    value = function(*arguments, **keywords)
-            except BaseException as error:
-                self._send({"op": "raise", **described(function, error)}, None)
-                return
-        message = {"op": "return", "printed": printed.text}
+        try:
+            value, printed = self._value(function, arguments, keywords)
+        except BaseException as error:
+            if not (self.learners or isinstance(error, Exception)):
+                raise  # our time is up while we served a call from over there: nobody there may catch that
+            self._send({"op": "raise", **described(function, error)}, None)
+            return
+        message = {"op": "return", "printed": printed} if printed else {"op": "return"}
         writer = wire.Writer(self.export)
         message["value"] = writer.write(value)
         if self._image(arguments, keywords) != before:
@@ -136,10 +144,19 @@ class Peer:
         except wire.Malformed as error:  # too large
             self._send({"op": "raise", **described(function, ValueError(str(error)))}, None)
 
+    def _value(self, function: Callable, arguments: tuple, keywords: dict) -> tuple[Any, str]:
+        """What a function returns, and what it prints. Ours are called in the midst of a call, which is steady."""
+        if not self.learners:
+            return function(*arguments, **keywords), ""
+        with capture() as printed, steady():
+            return function(*arguments, **keywords), printed.text
+
     def _image(self, *values: Any) -> Any:
         """By which a change of these values can be noticed. Our own functions change nothing."""
+        if not self.learners:
+            return None
         writer = wire.Writer(lambda _: 0)
-        return (writer.write(values), writer.buffers) if self.learners else None
+        return writer.write(values), writer.buffers
 
     def _send(self, message: dict, content: Any) -> None:
         writer = wire.Writer(self.export)
@@ -167,11 +184,12 @@ class Peer:
         return RemoteGraph.apply(self, number, numbers, tensor, *inputs)
 
 
-class RemoteFunction:
+class RemoteFunction(Elsewhere):
     """A function of the other side. Call it like any other."""
 
     def __init__(self, peer: Peer, target: int | str, name: str = "function"):
         self.peer, self.target = peer, target
+        self.spent = peer.budget.effort if peer.budget else None
         self.__name__ = name
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:

@@ -7,9 +7,12 @@ Both sides check lengths, shapes and dtypes before they copy anything.
 import json
 import math
 import os
+import select
 import struct
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -19,6 +22,7 @@ from torch import Tensor
 LARGEST_TEXT = 8_000_000  # bytes of JSON in a frame
 LARGEST_BUFFER = 64_000_000  # bytes of numbers in a frame
 DEEPEST = 60
+SHORT = 1000  # bytes of JSON
 
 DTYPES = {
     str(dtype).removeprefix("torch."): dtype
@@ -30,6 +34,8 @@ DTYPES = {
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
 ARRAY_DTYPES = {str(np.dtype(kind)): np.dtype(kind) for kind in "?bBhHiIlLefdFD"}
 SEQUENCES: dict[str, Callable] = {"list": list, "tuple": tuple, "set": set, "frozenset": frozenset}
+
+_as_json = json.JSONEncoder(check_circular=False, separators=(",", ":")).encode  # made once, used often
 
 
 class Malformed(ValueError):
@@ -66,6 +72,9 @@ class Writer:
             return value
         if isinstance(value, Tensor):
             return self._tensor(value)
+        kind = type(value)
+        if kind is tuple or kind is list:
+            return {"t": kind.__name__, "items": [self.write(v, depth + 1) for v in value]}
         if isinstance(value, (np.ndarray, np.generic)):
             return self._array(value)
         if isinstance(value, str):
@@ -99,11 +108,12 @@ class Writer:
         plain = plain if type(plain) is Tensor else plain.as_subclass(Tensor)
         plain = plain.to_dense() if plain.layout != torch.strided else plain
         plain = plain.resolve_conj().resolve_neg() if plain.is_conj() or plain.is_neg() else plain
-        plain = plain.cpu().contiguous()
+        plain = plain if plain.is_cpu else plain.cpu()
         name = NAMES.get(plain.dtype)
         if name is None:
             return {"t": "opaque", "name": f"tensor of {plain.dtype}"}
-        self.buffers.append(plain.reshape(-1).view(torch.uint8).numpy().tobytes() if plain.numel() else b"")
+        bits = plain.view(torch.int16) if plain.dtype == torch.bfloat16 else plain  # which numpy lacks
+        self.buffers.append(bits.numpy().tobytes())
         tree = {"t": "tensor", "dtype": name, "shape": list(plain.shape), "size": len(self.buffers[-1])}
         if value.requires_grad:
             tree["graph"] = self.export(value)
@@ -129,12 +139,12 @@ class Reader:
         self.at = 0
 
     def read(self, tree: Any, depth: int = 0) -> Any:
-        if depth > DEEPEST + 2:
-            raise Malformed("nested too deeply")
         if tree is None or isinstance(tree, (bool, str)) or type(tree) is int:
             return tree
         if not isinstance(tree, dict):
             raise Malformed(f"a bare {type(tree).__name__}")
+        if depth > DEEPEST + 2:
+            raise Malformed("nested too deeply")
         try:
             return self._read(tree, depth)
         except (KeyError, TypeError, AttributeError, OverflowError) as error:
@@ -142,12 +152,12 @@ class Reader:
 
     def _read(self, tree: dict, depth: int) -> Any:
         kind = tree["t"]
-        if kind in SEQUENCES:
-            return SEQUENCES[kind](self.read(item, depth + 1) for item in tree["items"])
-        if kind == "dict":
-            return {self.read(k, depth + 1): self.read(v, depth + 1) for k, v in tree["items"]}
         if kind in ("tensor", "array"):
             return self._numbers(tree)
+        if kind in SEQUENCES:
+            return SEQUENCES[kind]([self.read(item, depth + 1) for item in tree["items"]])
+        if kind == "dict":
+            return {self.read(k, depth + 1): self.read(v, depth + 1) for k, v in tree["items"]}
         if kind == "float":
             return float.fromhex(tree["hex"])
         if kind == "int":
@@ -170,26 +180,29 @@ class Reader:
         dtype = dtypes[tree["dtype"]]
         if math.prod(shape) * dtype.itemsize != size or self.at + size > len(self.buffer):
             raise Malformed("numbers whose size does not fit their shape")
-        data = bytearray(self.buffer[self.at : self.at + size])
+        data = bytearray(memoryview(self.buffer)[self.at : self.at + size])
         self.at += size
         if tree["t"] == "array":
             array = np.frombuffer(data, dtype=dtype).reshape(shape)
             return array if shape else array[()]
-        tensor = torch.frombuffer(data, dtype=dtype).reshape(shape) if size else torch.empty(shape, dtype=dtype)
+        tensor = torch.frombuffer(data, dtype=dtype).view(shape) if size else torch.empty(shape, dtype=dtype)
         return self.graph(tensor, int(tree["graph"])) if "graph" in tree else tensor
 
 
 def send(pipe: int, message: dict, buffers: list[bytes]) -> None:
     """Write one frame. Raises Malformed if it is too large, Closed if nobody reads."""
-    text, buffer = json.dumps(message).encode(), b"".join(buffers)
+    text, buffer = _as_json(message).encode(), b"".join(buffers)
     if len(text) > LARGEST_TEXT or len(buffer) > LARGEST_BUFFER:
         raise Malformed(f"too much to send: {len(text) + len(buffer):,} bytes")
     data = memoryview(struct.pack("<II", len(text), len(buffer)) + text + buffer)
+    waiting.append((pipe, select.POLLOUT, time.monotonic()))
     try:
         while data:
             data = data[os.write(pipe, data) :]
     except (BrokenPipeError, OSError) as error:
         raise Closed(str(error)) from None
+    finally:
+        waiting.pop()
 
 
 def receive(pipe: int) -> tuple[dict, bytes]:
@@ -197,22 +210,44 @@ def receive(pipe: int) -> tuple[dict, bytes]:
     n_text, n_buffer = struct.unpack("<II", _exactly(pipe, 8))
     if n_text > LARGEST_TEXT or n_buffer > LARGEST_BUFFER:
         raise Malformed(f"a frame of {n_text + n_buffer:,} bytes")
-    text, buffer = _exactly(pipe, n_text), _exactly(pipe, n_buffer)
+    data = _exactly(pipe, n_text + n_buffer)
     try:
-        message = json.loads(text)
+        message = _from_short_json(data[:n_text]) if n_text <= SHORT else json.loads(data[:n_text].decode())
     except (ValueError, RecursionError):
         raise Malformed("a frame that is not JSON") from None
     if not isinstance(message, dict):
         raise Malformed("a frame that is not an object")
-    return message, buffer
+    return message, data[n_text:]
+
+
+@lru_cache(maxsize=64)
+def _from_short_json(text: bytes) -> Any:
+    """What a short text says, not to be changed: the next call of a function often differs in its numbers alone."""
+    return json.loads(text.decode())
 
 
 def _exactly(pipe: int, n: int) -> bytes:
     pieces = []
-    while n:
-        piece = os.read(pipe, min(n, 1 << 20))
-        if not piece:
-            raise Closed("the other side is gone")
-        pieces.append(piece)
-        n -= len(piece)
+    waiting.append((pipe, select.POLLIN, time.monotonic()))
+    try:
+        while n:
+            piece = os.read(pipe, min(n, 1 << 20))
+            if not piece:
+                raise Closed("the other side is gone")
+            pieces.append(piece)
+            n -= len(piece)
+    finally:
+        waiting.pop()
     return b"".join(pieces)
+
+
+waiting: list[tuple[int, int, float]] = []  # the pipe that this process reads or writes right now, and since when
+
+
+def seconds_of_others_turn() -> float:
+    """How long we have waited for the other side, if it has not moved yet. Asked in the midst of that, by a signal."""
+    for pipe, event, since in waiting:
+        poll = select.poll()
+        poll.register(pipe, event)
+        return 0.0 if poll.poll(0) else time.monotonic() - since
+    return 0.0

@@ -19,6 +19,8 @@ import importlib.machinery
 import inspect
 import json
 import linecache
+import logging
+import math
 import operator
 import os
 import re
@@ -51,6 +53,7 @@ SOME_NOBODY = 1_000_000  # plus the process number: a user that nobody else is
 # Flags of unshare(2), from <linux/sched.h>.
 NEW_USER, NEW_FILES, NEW_PROCESSES, NEW_IPC, NEW_NETWORK = 0x10000000, 0x00020000, 0x20000000, 0x08000000, 0x40000000
 BIND = 4096  # of mount(2), from <linux/mount.h>
+ADOPT_ORPHANS = 36  # of prctl(2): PR_SET_CHILD_SUBREAPER
 
 
 class Anything(types.ModuleType):
@@ -123,7 +126,7 @@ class Cells:
 
     def _run(self, statement: ast.stmt, name: str, number: int) -> None:
         try:
-            with time_limit(self.seconds), warnings.catch_warnings():
+            with time_limit(self.seconds, patience=math.inf), warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 code = compile(ast.Module([statement], []), name, "exec", self.flags, dont_inherit=True)
                 self.flags |= code.co_flags & ALL_FUTURES
@@ -163,6 +166,7 @@ def main(read: int, write: int, limits: Limits) -> None:
     with capture():
         for number, source in enumerate(message["cells"], start=1):
             cells.run(number, source)
+    gc.freeze()  # as in make_forks_cheap
     wire.send(write, {"op": "ran", "complaints": cells.complaints[:50], "defined": cells.defined}, [])
     while True:
         message, _ = wire.receive(read)
@@ -247,12 +251,13 @@ def become(nobody: int) -> None:
 
 def remove_all_of(nobody: int, home: Path) -> None:
     """End every process of this user, and remove what it wrote where everybody may write. We are root."""
-    if not os.fork():
+    child = os.fork()
+    if not child:
         become(nobody)
         with contextlib.suppress(ProcessLookupError):
             os.kill(-1, signal.SIGKILL)
         os._exit(0)
-    os.wait()
+    os.waitpid(child, 0)
     shutil.rmtree(home, ignore_errors=True)
     for folder in ("/tmp", "/var/tmp", "/dev/shm"):
         for path in Path(folder).glob("*"):
@@ -287,6 +292,7 @@ def warm_up() -> None:
 
     No gradients: their engine starts threads, which a fork does not take along.
     """
+    plain_python("if True:\n    %pip install something\n")
     with torch.no_grad():
         for dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
             x = torch.ones(2, 8, 8).to(dtype)
@@ -313,7 +319,8 @@ def keep_forking(parent: socket.socket, limits: Limits, folders: Sequence[str], 
                 kill(int.from_bytes(word[1:], "little"), signal.SIGKILL)
             continue
         mine, theirs = os.pipe()
-        if not os.fork():
+        watcher = os.fork()
+        if not watcher:
             parent.close()
             os.close(mine)
             keep_one(theirs, (pipes[0], pipes[1]), limits, folders, another_user)
@@ -321,13 +328,21 @@ def keep_forking(parent: socket.socket, limits: Limits, folders: Sequence[str], 
         os.close(theirs)
         for pipe in pipes:
             os.close(pipe)
-        parent.sendall(os.read(mine, 8).ljust(8, b"\0"))  # 0: it could not be walled off
+        told = os.read(mine, 8).ljust(8, b"\0")  # 0: it could not be walled off
         os.close(mine)
+        with contextlib.ExitStack() as closed:
+            handles = []
+            with contextlib.suppress(AttributeError, OSError):  # other systems; or it has ended by now
+                handles.append(os.pidfd_open(watcher))
+                closed.callback(os.close, handles[0])
+            socket.send_fds(parent, [told], handles)
 
 
 def keep_one(say: int, pipes: tuple[int, int], limits: Limits, folders: Sequence[str], another_user: bool) -> None:
     """Start one worker behind what walls there are, say its number, watch it, and take away what it leaves."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    with contextlib.suppress(AttributeError):  # other systems
+        ctypes.CDLL(None).prctl(ADOPT_ORPHANS, 1, 0, 0, 0)  # so that none leaves the family that is measured
     with contextlib.suppress(OSError):  # where memory runs out, this one goes first, not the marking
         Path("/proc/self/oom_score_adj").write_text("1000")
     if folders:
@@ -357,9 +372,16 @@ def keep_one(say: int, pipes: tuple[int, int], limits: Limits, folders: Sequence
         remove_all_of(nobody, home)
 
 
+def make_forks_cheap() -> None:
+    """What a fork writes to, it copies: page by page, at a few microseconds each. So let it write to few."""
+    getattr(logging, "_at_fork_reinit_lock_weakset", set()).clear()  # torch's many; none is held when we fork
+    gc.collect()
+    gc.freeze()  # or the first collection in each fork would touch all that torch made
+
+
 if __name__ == "__main__":
     warm_up()
-    gc.freeze()  # or the first collection in each fork would touch, and so copy, all that torch made
+    make_forks_cheap()
     settings = json.loads(sys.argv[2])
     bounds = Limits(**settings["limits"])
     keep_forking(socket.socket(fileno=int(sys.argv[1])), bounds, settings["folders"], settings["another_user"])
