@@ -860,7 +860,8 @@ MODELS = [
         | {"rope_parameters": rope(1e7, partial_rotary_factor=0.5, mrope_section=[3, 3, 2])},
         "mrope_interleaved is not read: always interleaved. The class's base is 10,000.", sample=text_and_pictures,
         scope="language model, its recurrent layers borrowed",
-        released={"rope_parameters": rope(1e7, partial_rotary_factor=0.25, mrope_section=[11, 11, 10])},
+        released={"num_hidden_layers": 64}
+        | {"rope_parameters": rope(1e7, partial_rotary_factor=0.25, mrope_section=[11, 11, 10])},
         released_at=f"{GITHUB}/THUDM/slime/blob/main/scripts/models/qwen3.5-27B.sh",
         scheme="rotary, multimodal; recurrent layers", year=2026, second_hand=True,
         described_at=f"{GITHUB}/huggingface/transformers/blob/main/docs/source/en/model_doc/qwen3_5.md",

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from nbformat import NotebookNode
 
-from tools import files, site_toc
+from tools import files, site_toc, who
 
 VERDICTS = {
     "holds": "true as it stands",
@@ -415,6 +415,7 @@ def pages(root: Path = files.ROOT) -> Iterator[tuple[str, str]]:
     yield "book/red_flags.md", red_flags_page(book)
     yield "book/sixty_seconds.md", recaps_page(book)
     yield "book/interview.md", interview_page(book, (root / "book/questions.toml").read_text(encoding="utf-8"))
+    yield "book/who_uses_what.md", who.page()
 
 
 def main() -> int:

@@ -22,10 +22,11 @@ LOGGER = logging.getLogger(__name__)
 ICON_SCRIPT = re.compile(r"<script[^>]*/fontawesome\.js[^>]*></script>")
 DESCRIPTION_LENGTH = 160
 EXERCISE = re.compile(r"(?m)^## (\d+)\.\d+ · ")
-# What a reader has done is kept by their browser: which pages load a script for it (a page's scripts in this order).
+# Which pages load a script (a page's scripts in this order). What a reader has done is kept by their browser.
 SCRIPTS = {
     "progress.js": re.compile(r"(chapters|exercises)/|book/(intro|interview)$"),
     "drill.js": re.compile(r"book/interview$"),
+    "sort.js": re.compile(r"book/who_uses_what$"),
 }
 
 
@@ -99,7 +100,8 @@ def improve_page(
         context["metatags"] += f'\n<meta name="description" content="{escape(description)}" />'
     for script in (name for name, pages in SCRIPTS.items() if pages.match(page)):
         app.add_js_file(script, loading_method="defer")
-        app.add_css_file("progress.css")
+        if script == "progress.js":
+            app.add_css_file("progress.css")
     if page == app.config.root_doc:
         counted = escape(json.dumps(exercises_by_chapter(Path(app.srcdir) / "exercises")))
         context["metatags"] += f'\n<meta name="exercises" content="{counted}" />'
