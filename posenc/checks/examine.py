@@ -91,8 +91,8 @@ def _examine_property(function: Callable, prop: Property, seed: int) -> Complain
 
 
 def _examine_case(function: Callable, exercise: Exercise, case: Case, seed: int) -> Complaint:
+    arguments = _arguments(case, seed)
     untouched, expected = _expected(exercise.reference, case, seed)
-    arguments = fresh(untouched)
     if expected.error:
         raise RuntimeError(f"the reference of {exercise.name} failed on {case.name!r}: {expected.complaint}")
     got = call(function, arguments)
@@ -140,17 +140,7 @@ def generator(seed: int) -> torch.Generator:
 
 
 def _arguments(case: Case, seed: int) -> tuple:
-    return fresh(case.make(generator(seed)))
-
-
-def fresh(value: Any) -> Any:
-    """A copy that shares nothing with the value: what deepcopy does, ten times faster for what cases are made of."""
-    kind = type(value)
-    if kind is torch.Tensor and not value.requires_grad:
-        return value.clone()
-    if kind is tuple or kind is list:
-        return kind([fresh(part) for part in value])
-    return value if kind in (int, float, bool, str) else copy.deepcopy(value)
+    return copy.deepcopy(case.make(generator(seed)))
 
 
 def guarded(function: Callable) -> Callable:
