@@ -40,9 +40,9 @@ def pip(python: Path, *arguments: str) -> None:
 
 
 def prepare(folder: Path = FOLDER) -> None:
-    """Everything that the module's first lines say. The environment is kept while its pins are the same."""
+    """Everything that the module's first lines say. The environment is kept while packages and pins are the same."""
     environment, stamp = folder / "environment", folder / "made-from"
-    made_from = hashlib.sha256(_requirements().encode()).hexdigest()
+    made_from = hashlib.sha256("\n".join([*PACKAGES, _requirements()]).encode()).hexdigest()
     python = environment / "bin" / "python"
     if not stamp.is_file() or stamp.read_text(encoding="utf-8") != made_from:
         python = make_environment(environment)
