@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -66,7 +67,7 @@ def _made(measurements: Iterable[Measurement], jobs: int, scheduler: str) -> Ite
         import joblib
     except ImportError:
         raise ValueError("several processes need joblib: pip install joblib") from None
-    with _cluster(scheduler) if scheduler else nullcontext():
+    with cluster(scheduler) if scheduler else nullcontext():
         side_by_side = joblib.Parallel(n_jobs=-1 if scheduler else jobs, return_as="generator_unordered", batch_size=1)
         yield from side_by_side(joblib.delayed(_make)(measurement) for measurement in measurements)
 
@@ -77,18 +78,22 @@ def _make(measurement: Measurement) -> tuple[tuple[str, ...], object]:
 
 
 @contextmanager
-def _cluster(address: str) -> Iterator[None]:
+def cluster(address: str) -> Iterator[Any]:
+    """The Dask cluster of a scheduler, to which joblib sends its work in the block. Yields Dask's client.
+
+    Raises ValueError if Dask is missing, or no scheduler answers.
+    """
     try:
         import joblib
         from distributed import Client
     except ImportError:
-        raise ValueError("a cluster needs Dask: pip install distributed") from None
+        raise ValueError("a cluster needs Dask: pip install joblib distributed") from None
     try:
         client = Client(address, timeout="10s")
     except (OSError, ValueError) as error:
         raise ValueError(f"no Dask scheduler answers at {address}: {error}") from None
     with client, joblib.parallel_config(backend="dask"):
-        yield
+        yield client
 
 
 def _replace(path: Path, text: str) -> None:

@@ -23,6 +23,7 @@ from posenc.grading.marking import chapter_of
 from posenc.grading.reading import Unreadable, read
 from posenc.grading.records import Record, Task, task_of
 from posenc.grading.submissions import Student, content, find
+from posenc.study import cluster
 
 A_FEW = 2  # tasks in hand for each marker: enough to keep it busy, few enough to keep memory flat
 MOST_BYTES = 100_000_000  # of one student's files together
@@ -153,16 +154,9 @@ def mark_here(tasks: Iterable[Task], jobs: int, *, unsafe: bool) -> Iterator[Rec
 
 def mark_on_cluster(tasks: Iterable[Task], address: str, *, unsafe: bool) -> Iterator[Record]:
     """The same on the machines of a Dask cluster, each with walls of its own. Raises ValueError if it is not there."""
-    try:
+    with cluster(address) as client:
         import joblib
-        from distributed import Client
-    except ImportError:
-        raise ValueError("--scheduler needs Dask: pip install joblib distributed") from None
-    try:
-        client = Client(address, timeout="10s")
-    except (OSError, ValueError) as error:
-        raise ValueError(f"no Dask scheduler answers at {address}: {error}") from None
-    with client, joblib.parallel_config(backend="dask"):
+
         send = joblib.Parallel(n_jobs=-1, return_as="generator_unordered", batch_size=1)
         try:
             yield from send(joblib.delayed(mark_wherever_this_is)(task, unsafe) for task in tasks)
