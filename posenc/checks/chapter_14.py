@@ -301,6 +301,11 @@ KV_CACHE_BYTES = Exercise(
             "A text that is shorter than a window or chunk fills only a part of it.",
         ),
         Mistake(
+            "the newest token left out",
+            lambda config, n: kv_cache_bytes(config, n - 1),
+            "Near, but a token short in each full layer. The newest token's keys and values are kept as well.",
+        ),
+        Mistake(
             "a sixth",
             _five_sixths,
             "A rule of thumb for one pattern and for texts without end. Add up the layers as they are.",
