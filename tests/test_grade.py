@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from posenc import __main__
 from posenc.checks.registry import exercises_of
-from posenc.grading import batch, files, reports, submissions
+from posenc.grading import batch, files, reports, sandbox, submissions
 from posenc.grading.limits import Limits
 from posenc.grading.marking import Nursery
 from posenc.grading.records import clean, grade
@@ -248,6 +248,48 @@ def test_killed_at_any_moment_the_next_run_goes_on_and_loses_nothing(two, tmp_pa
     assert len(rows(out)) == 8
     assert {row["shuffle_rows status"] for row in rows(out).values()} == {"wrong"}
     assert {p: p.stat().st_mtime_ns for p in kept} == kept
+
+
+def test_killed_at_its_start_nothing_that_it_started_lives_on(two, tmp_path):
+    """The start of a sandbox is a chain of forks, each of which could miss that the one before it has died."""
+    begin = time.monotonic()
+    with start_in(tmp_path / "0", two) as first:
+        while not running_in(tmp_path) and first.poll() is None and time.monotonic() < begin + 120:
+            time.sleep(0.01)
+        to_start = time.monotonic() - begin  # what it takes from nothing to a sandbox
+        first.kill()
+    assert to_start < 120
+    for i in range(1, 5):
+        with start_in(tmp_path / f"{i}", two) as run:
+            time.sleep(to_start * (0.85 + 0.1 * i))
+            run.kill()
+    deadline = time.monotonic() + 60
+    while left := running_in(tmp_path):
+        assert time.monotonic() < deadline, left
+        time.sleep(0.1)
+
+
+def start_in(folder: Path, submissions: Path) -> subprocess.Popen:
+    """A batch whose sandboxes lie in this folder."""
+    folder.mkdir()
+    command = [sys.executable, "-m", "posenc", "grade", submissions, "--out", folder / "out", "--jobs", "1", *SEED]
+    return subprocess.Popen(
+        command,
+        env=os.environ | {"TMPDIR": str(folder)},
+        cwd=ROOT,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+
+
+def running_in(folder: Path) -> list[str]:
+    """The command lines of processes in a sandbox, or about to be, whose library lies in there."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            line = path.read_text(errors="replace").replace("\0", " ")
+            found += [line] if f"{folder}/" in line and sandbox.LIBRARY in line else []
+    return found
 
 
 def children_of(pid: int) -> list[Path]:

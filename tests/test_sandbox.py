@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -236,12 +237,14 @@ def starving() -> Iterator[Nursery]:
         assert ask(nursery, "return 5") == 5  # all of them have started
         for pid in family(nursery.process.pid):
             os.sched_setaffinity(pid, processor)
-        hogs = [subprocess.Popen(["sh", "-c", "while :; do :; done"], start_new_session=True) for _ in range(10)]
+        busy = ["timeout", "300", "sh", "-c", "while :; do :; done"]  # it ends even if this run is killed
+        hogs = [subprocess.Popen(busy, start_new_session=True) for _ in range(10)]
         for hog in hogs:
-            os.sched_setaffinity(hog.pid, processor)
+            for pid in family(hog.pid):
+                os.sched_setaffinity(pid, processor)
         yield nursery
         for hog in hogs:
-            hog.kill()
+            os.killpg(hog.pid, signal.SIGKILL)
             hog.wait()
 
 

@@ -1,8 +1,9 @@
 """A process that marks one student after the other: tasks come in as lines of JSON, records go out.
 
-`python -m posenc.grading.marker WALLS`, where WALLS is `safe` or `unsafe`. It holds the references and runs no code of
-a learner; the processes that its nursery forks do. It is a process of its own so that whatever befalls it, even a crash
-of Python itself, costs one student's marks for one run, and says so.
+`python -m posenc.grading.marker WALLS PARENT`, where WALLS is `safe` or `unsafe` and PARENT the number of the process
+that listens: when that one is gone, this one ends. It holds the references and runs no code of a learner; the processes
+that its nursery forks do. It is a process of its own so that whatever befalls it, even a crash of Python itself, costs
+one student's marks for one run, and says so.
 """
 
 import contextlib
@@ -42,7 +43,7 @@ class Marker:
         paths = [str(Path(posenc.__file__).parent.parent), os.environ.get("PYTHONPATH", "")]
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, paths))}
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "posenc.grading.marker", "unsafe" if self.unsafe else "safe"],
+            [sys.executable, "-m", "posenc.grading.marker", "unsafe" if self.unsafe else "safe", str(os.getpid())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=environment,
@@ -118,7 +119,7 @@ class Marker:
         self.close()
 
 
-def main(unsafe: bool) -> None:
+def main(unsafe: bool, parent: int) -> None:
     """Say how learners' code is walled off, then answer each task with a record until there are no more."""
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever is printed here must not look like a record
@@ -131,7 +132,7 @@ def main(unsafe: bool) -> None:
     except NoSandbox as error:
         _say(out, {"error": str(error)})
         return
-    threading.Thread(target=_end_with_parent, args=(os.getppid(), nursery), daemon=True).start()
+    threading.Thread(target=_end_with_parent, args=(parent, nursery), daemon=True).start()
     gc.freeze()  # what is loaded by now stays: no collection need look at it
     with nursery:
         _say(out, {"walls": nursery.walls})
@@ -154,4 +155,4 @@ def _say(out: IO[bytes], message: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1] == "unsafe")
+    main(sys.argv[1] == "unsafe", int(sys.argv[2]))

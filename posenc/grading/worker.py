@@ -25,6 +25,7 @@ import operator
 import os
 import re
 import resource
+import select
 import shutil
 import signal
 import socket
@@ -48,6 +49,7 @@ ALL_FUTURES = functools.reduce(
     operator.or_, (getattr(__future__, f).compiler_flag for f in __future__.all_feature_names)
 )
 
+SECONDS_TO_START = 60  # for walls and a fork: milliseconds, unless the machine is very busy
 SOME_NOBODY = 1_000_000  # plus the process number: a user that nobody else is
 
 # Flags of unshare(2), from <linux/sched.h>.
@@ -328,7 +330,7 @@ def keep_forking(parent: socket.socket, limits: Limits, folders: Sequence[str], 
         os.close(theirs)
         for pipe in pipes:
             os.close(pipe)
-        told = os.read(mine, 8).ljust(8, b"\0")  # 0: it could not be walled off
+        told = word_of(mine, parent).ljust(8, b"\0")  # 0: it could not be walled off
         os.close(mine)
         with contextlib.ExitStack() as closed:
             handles = []
@@ -336,6 +338,17 @@ def keep_forking(parent: socket.socket, limits: Limits, folders: Sequence[str], 
                 handles.append(os.pidfd_open(watcher))
                 closed.callback(os.close, handles[0])
             socket.send_fds(parent, [told], handles)
+
+
+def word_of(new: int, parent: socket.socket) -> bytes:
+    """What a new watcher says, nothing if it has ended or says nothing. Ends this process if the parent has."""
+    waiting = select.poll()
+    waiting.register(new, select.POLLIN)
+    waiting.register(parent, 0)  # that it is closed is told all the same
+    ready = dict(waiting.poll(1000 * SECONDS_TO_START))
+    if parent.fileno() in ready:
+        os._exit(1)
+    return os.read(new, 8) if ready else b""
 
 
 def keep_one(say: int, pipes: tuple[int, int], limits: Limits, folders: Sequence[str], another_user: bool) -> None:
