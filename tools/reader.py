@@ -59,11 +59,16 @@ def prepare(folder: Path = FOLDER) -> None:
 
 def install_library(python: Path, copy: Path) -> None:
     """Put the working tree's `posenc` there and no other package. It is built in `copy`: a build leaves files."""
+    copy_library(copy)
+    pip(python, "install", "--no-deps", "--force-reinstall", str(copy))
+
+
+def copy_library(copy: Path) -> None:
+    """What the library is built from, and nothing else, in a new folder."""
     shutil.rmtree(copy, ignore_errors=True)
     shutil.copytree(files.ROOT / "posenc", copy / "posenc", ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(files.ROOT / name, copy / name)
-    pip(python, "install", "--no-deps", "--force-reinstall", str(copy))
 
 
 def _requirements() -> str:
