@@ -18,6 +18,7 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Iterable, Sequence
+from email import message_from_bytes
 from importlib.metadata import requires
 from pathlib import Path
 
@@ -88,12 +89,28 @@ def classroom(archive: Path, library: Path, wheels: Iterable[Path], python: str 
     words = {"python": python, "platform": platform or "the kind of system that made this archive"}
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as out:
         out.writestr("course/START.txt", START.format(**words, wanted=" ".join(WANTED)))
-        for name in ("LICENSE", "LICENSE-TEXT"):
+        for name in ("LICENSE", "LICENSE-TEXT", "THIRD_PARTY.md"):
             out.write(files.ROOT / name, f"course/{name}")
         for path in files.notebooks():
             out.write(path, f"course/{files.name(path)}")
-        for path in (library, *sorted(wheels)):
+        wheels = [library, *sorted(wheels)]
+        out.writestr("course/LICENCES.txt", licences(wheels))
+        for path in wheels:
             out.write(path, f"course/wheels/{path.name}")
+
+
+def licences(wheels: Iterable[Path]) -> str:
+    """Each package, its version, and the licence that it declares, in lines."""
+    lines = []
+    for path in sorted(wheels):
+        with zipfile.ZipFile(path) as archive:
+            (name,) = (n for n in archive.namelist() if re.fullmatch(r"[^/]+\.dist-info/METADATA", n))
+            about = message_from_bytes(archive.read(name))
+        classifiers = [c.rpartition(" :: ")[2] for c in about.get_all("Classifier", []) if c.startswith("License ::")]
+        first_line = (about["License"] or "").strip().partition("\n")[0]
+        declared = about["License-Expression"] or "; ".join(classifiers) or first_line or "not declared"
+        lines.append(f"{about['Name']} {about['Version']}: {declared}\n")
+    return "".join(lines)
 
 
 def site(archive: Path, built: Path = SITE) -> None:
