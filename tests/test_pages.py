@@ -15,7 +15,15 @@ from tools.pages import Chapter, PagesError
 
 BOOK = pages.chapters()
 CLAIMS = pages.claims((files.ROOT / "book/claims.toml").read_text(encoding="utf-8"))
-MADE = ("book/claims", "book/red_flags", "book/sixty_seconds", "book/interview", "book/who_uses_what")
+MADE = (
+    "book/claims",
+    "book/red_flags",
+    "book/sixty_seconds",
+    "book/interview",
+    "book/who_uses_what",
+    "book/glossary",
+    "book/notation",
+)
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from nbformat import NotebookNode
 
-from tools import files, site_toc, who
+from tools import files, glossary, notation, site_toc, who
 
 VERDICTS = {
     "holds": "true as it stands",
@@ -397,6 +397,18 @@ def _unfolding(question: Question) -> str:
     return f'<details id="{question.name}">\n<summary>{question.question}</summary>\n\n{question.answer}\n\n</details>'
 
 
+# ---- the glossary
+
+
+def glossary_page(book: list[Chapter], text: str) -> str:
+    """`book/glossary.md`. `text` is that of `book/glossary.toml`. Raises PagesError if no cell shows a term."""
+    cells = {chapter.number: (chapter.page, {cell.id for cell in chapter.cells}) for chapter in book}
+    try:
+        return glossary.page(glossary.read(text), cells)
+    except glossary.GlossaryError as error:
+        raise PagesError(str(error)) from None
+
+
 # ---- the files
 
 
@@ -416,6 +428,8 @@ def pages(root: Path = files.ROOT) -> Iterator[tuple[str, str]]:
     yield "book/sixty_seconds.md", recaps_page(book)
     yield "book/interview.md", interview_page(book, (root / "book/questions.toml").read_text(encoding="utf-8"))
     yield "book/who_uses_what.md", who.page()
+    yield "book/glossary.md", glossary_page(book, (root / glossary.SOURCE).read_text(encoding="utf-8"))
+    yield "book/notation.md", notation.page((root / notation.SOURCE).read_text(encoding="utf-8"))
 
 
 def main() -> int:

@@ -47,6 +47,16 @@ def myst(text: str) -> list[str]:
     return found
 
 
+def formulas(text: str) -> list[str]:
+    """Every formula, in a line or set apart, without its dollars."""
+    return [token.content for token in _flat(text) if token.type in ("math_inline", "math_inline_double", "math_block")]
+
+
+def inline_code(text: str) -> list[str]:
+    """Whatever stands between backticks in running text."""
+    return [token.content for token in _flat(text) if token.type == "code_inline"]
+
+
 def folded_answers(text: str) -> int:
     return sum(tag == "details" for tag, _ in _html(text))
 
