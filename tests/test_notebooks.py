@@ -54,6 +54,7 @@ def chapter() -> NotebookNode:
     """The smallest chapter that no rule has anything against."""
     link = bootstrap.colab_line(REPOSITORY, PATH)
     answers = "\n\n".join(f"<details><summary>Question {n}?</summary>\n\nAnswer.\n\n</details>" for n in range(3))
+    quiz = "\n\n".join(asked(number) for number in range(1, 6))
     cells = [
         new_markdown_cell(f"# A good chapter\n\n{link}\n\nIt has $x^2$, `{{code}}` and [a link](https://arxiv.org)."),
         new_code_cell(bootstrap.first_code_cell(REPOSITORY)),
@@ -69,12 +70,23 @@ def chapter() -> NotebookNode:
             metadata={"tags": ["nbval-ignore-output"]},
         ),
         new_code_cell("assert 0 <= x < 1"),
+        new_markdown_cell(f"## Quiz\n\n{quiz}"),
         new_markdown_cell("## Sources\n\n[Vaswani et al.](https://arxiv.org/abs/1706.03762), [top](#A-good-chapter)"),
     ]
     notebook = new_notebook(cells=cells, metadata={"kernelspec": {"name": "python3", "display_name": "Python 3"}})
     for count, cell in enumerate((cell for cell in cells if cell.cell_type == "code"), start=1):
         cell.execution_count = count
     return notebook
+
+
+def asked(number: int) -> str:
+    """A question of the quiz."""
+    reason = "One sentence that says why it is so."
+    choices = "\n\n".join(
+        f"<details>\n<summary>{choice}</summary>\n\n**{'Right' if choice == 'two' else 'No'}.** {reason}\n\n</details>"
+        for choice in ("one", "two", "three")
+    )
+    return f"**{number}.** Something is there. **How many?**\n\n{choices}"
 
 
 def figure() -> NotebookNode:
@@ -200,6 +212,15 @@ BAD = [
     ("no-installs", source("import random", "%%bash\nls")),
     *[("headings", rewritten(heading, "## Other")) for heading in guard.HEADINGS],
     ("interview", rewritten("<details><summary>Question 2?</summary>\n\nAnswer.\n\n</details>", "Question 2?")),
+    ("quiz-questions", rewritten("**5.** ", "**6.** ")),
+    ("quiz-questions", rewritten(asked(5), "")),
+    ("quiz-questions", rewritten("**3.** ", "3. ")),
+    ("quiz-questions", rewritten("<summary>one</summary>\n\n**No.**", "<summary>one</summary>\n\n**Right.**")),
+    ("quiz-questions", rewritten("**Right.**", "**No.**")),
+    ("quiz-questions", rewritten("**Right.** One sentence", "One sentence")),
+    ("quiz-questions", rewritten("One sentence that says why it is so.", "Seven words and not a single more.")),
+    ("quiz-questions", rewritten("<summary>three</summary>", "<summary>one</summary>")),
+    ("quiz-questions", rewritten(asked(2), asked(2).partition("<details>\n<summary>three")[0])),
     ("three-pictures", lambda n: code(n, "show").update(outputs=[new_output("stream", text="no bars")])),
     ("claims", tagged("print", "claim:many")),
     ("red-flags", tagged("assert 1")),

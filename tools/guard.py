@@ -12,12 +12,13 @@ from pathlib import PurePosixPath
 from nbformat import NotebookNode
 from nbformat.validator import iter_validate
 
-from tools import bootstrap, files, prose, source
+from tools import bootstrap, files, prose, quiz, source
 from tools.repository import Repository
 
 SIZE_LIMIT = 1_500_000
 ALT_LENGTH = 20
-HEADINGS = ("## Red flags", "## Sixty seconds", "## If an interviewer asks", "## On a GPU", "## Sources")
+HEADINGS = ("## Red flags", "## Sixty seconds", "## If an interviewer asks", "## Quiz", "## On a GPU", "## Sources")
+QUIZ_LENGTH, CHOICES, REASON_WORDS = 5, (3, 4), 8
 
 
 @dataclass(frozen=True)
@@ -280,6 +281,32 @@ def interview(page: Page) -> Iterator[str]:
     section = re.search(r"(?ms)^## If an interviewer asks\s*$(.*?)(?=^## |\Z)", text)
     if section and prose.folded_answers(section.group(1)) < 3:
         yield "the section `## If an interviewer asks` needs three questions or more, each a <details>."
+
+
+@_chapter_rule
+def quiz_questions(page: Page) -> Iterator[str]:
+    if quiz.section(page.notebook) is None:
+        return  # `headings` says so
+    asked = quiz.questions(page.notebook)
+    if [question.number for question in asked] != list(range(1, QUIZ_LENGTH + 1)):
+        yield f"the quiz has {len(asked)} questions, so ask {QUIZ_LENGTH}, numbered `**1.**` to `**{QUIZ_LENGTH}.**`."
+    for question in asked:
+        yield from _choices_at_fault(question)
+
+
+def _choices_at_fault(question: quiz.Question) -> Iterator[str]:
+    label, choices = f"question {question.number} of the quiz", question.choices
+    if len(choices) not in CHOICES:
+        yield f"{label} has {len(choices)} choices, so give it 3 or 4, each a <details>."
+    if (right := sum(choice.is_right for choice in choices)) != 1:
+        yield f"{label} has {right} right choices, so begin one answer with {quiz.RIGHT}, the others with {quiz.WRONG}."
+    for choice in choices:
+        if not (choice.is_right or choice.is_wrong):
+            yield f"{label}: begin what is said of {choice.text!r} with {quiz.RIGHT} or {quiz.WRONG}."
+        elif len(choice.reason.split()) < REASON_WORDS:
+            yield f"{label}: say of {choice.text!r} why, in {REASON_WORDS} words or more."
+    if len({choice.text for choice in choices}) < len(choices):
+        yield f"{label} offers the same choice twice, so change one."
 
 
 @_chapter_rule
