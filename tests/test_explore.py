@@ -5,11 +5,13 @@ import re
 import pytest
 import torch
 from axe_playwright_python.sync_playwright import Axe
+from nbformat import NotebookNode
 from playwright.sync_api import Browser
 
 from posenc import explore, figures
 from tests.explorables import PHONE, Held, browser, held, html_of, outputs, playwright
 from tests.test_browser import SPILLS
+from tools import explorables, files
 
 __all__ = ["browser", "held", "playwright"]
 
@@ -37,6 +39,18 @@ def test_a_figure_stands_in_for_it_and_it_asks_for_nothing(name: str) -> None:
     html = re.sub(r"http://www\.w3\.org/2000/svg", "", html_of(name))  # a name, not an address
     assert not re.search(r"https?://|@import|\bfetch\(|XMLHttpRequest|\bimport\(", html)
     assert len(html) < 60_000
+
+
+def test_stored_explorables_have_the_present_style_and_script() -> None:
+    for path in files.notebooks(folders=("chapters",)):
+        notebook = files.read(path)
+        assert explorables.refresh(notebook) == [], "run `python -m tools.explorables`"
+    stored = next(o for o in outputs()["clocks"][1] if "text/html" in o.data)
+    cell = NotebookNode(
+        outputs=[NotebookNode(data={"text/html": stored.data["text/html"].replace("margin", "padding")})]
+    )
+    assert explorables.refresh(NotebookNode(cells=[cell])) == ["clocks"]
+    assert cell.outputs[0].data["text/html"] == stored.data["text/html"]
 
 
 @EVERY
