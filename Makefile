@@ -15,7 +15,7 @@ unexport MPLBACKEND
 test notebooks exercises: export OMP_NUM_THREADS = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help book serve test notebooks exercises pages bench lock repository clean
+.PHONY: help book serve pdf comfort test notebooks exercises pages mutants bench release lock repository clean
 
 help: ## list these commands
 	@echo "make COMMAND, where COMMAND is"
@@ -43,6 +43,12 @@ serve: book ## build the site and serve it on this machine (PORT=8000)
 	@echo "The book is at http://localhost:$(PORT) until you press Ctrl-C"
 	@$(BIN)/python -m http.server $(PORT) --bind 127.0.0.1 --directory $(SITE)
 
+pdf: book ## the whole book as one PDF for paper, printed by Chromium
+	$(BIN)/python -m tools.pdf
+
+comfort: book ## how soon each page can be read on a slow phone, and how soon it answers (PAGES="book/intro …")
+	$(BIN)/python -m tools.comfort $(PAGES)
+
 # nbval compares text, HTML and the like, and not image/png or image/jpeg: their bytes differ between builds of
 # matplotlib and FreeType. Its 5 s wait for output is fixed, but starts only when the cell has finished, so a long
 # silent cell is safe. One worker takes all cells of a file, which share a kernel (loadfile). The notebooks run as a
@@ -67,9 +73,15 @@ exercises: $(STAMP) ## make the exercise notebooks from the solutions
 pages: $(STAMP) ## make the pages that collect claims, red flags, recaps and questions from the chapters
 	$(BIN)/python -m tools.pages
 
+mutants: $(STAMP) ## break every solution a little, and count what the checks notice
+	$(BIN)/python -m tools.mutants
+
 bench: $(STAMP) ## the library beside others, to book/benchmarks.md; and how fast a class is graded
 	$(BIN)/python -m bench
 	$(BIN)/python -m bench.grading
+
+release: book ## what is given away: site, library, classroom without a network, autograders
+	$(BIN)/python -m tools.release
 
 lock: $(STAMP) ## pin in requirements.txt what .venv holds
 	$(BIN)/python -m tools.lock

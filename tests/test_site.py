@@ -1,18 +1,28 @@
 """The built site, read as files: it is whole, it needs no other host, and its links lead somewhere."""
 
+import functools
 import json
 import re
 import subprocess
+import sys
 from pathlib import Path
-from urllib.parse import unquote, urljoin, urlsplit
+from urllib.parse import parse_qs, unquote, urljoin, urlsplit
+from xml.etree import ElementTree
 
 import pytest
 from bs4 import BeautifulSoup, Tag
+from PIL import Image
 
 from tools import site_toc
 from tools.files import ROOT
 from tools.repository import configured
 
+sys.path.insert(0, str(ROOT / "book" / "_ext"))
+import formulas
+import published
+import quick
+
+CARD_LIMIT = 60_000
 COLAB = "https://colab.research.google.com/github/"
 LOADING = {
     "script": "src",
@@ -35,8 +45,9 @@ def soup_of(site: Path, page: str) -> BeautifulSoup:
     return BeautifulSoup((site / f"{page}.html").read_text(encoding="utf-8"), "html.parser")
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def html(site: Path, page: str) -> BeautifulSoup:
+    """The page, read once for all tests of it: that takes longer than they do."""
     return soup_of(site, page)
 
 
@@ -55,6 +66,7 @@ def is_notebook(page: str) -> bool:
     return (ROOT / f"{page}.ipynb").is_file()
 
 
+@functools.cache
 def tracked_files() -> set[str]:
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True)
     if listed.returncode:
@@ -124,7 +136,12 @@ def test_every_local_link_leads_to_a_file_and_a_place_in_it(site: Path, page: st
 
 
 def has_place(file: Path, fragment: str) -> bool:
-    return not fragment or f'id="{fragment}"' in file.read_text(encoding="utf-8")
+    return not fragment or fragment in places(file)
+
+
+@functools.cache
+def places(file: Path) -> frozenset[str]:
+    return frozenset(re.findall(r'\bid="([^"]+)"', file.read_text(encoding="utf-8")))
 
 
 def test_every_colab_link_leads_to_a_committed_notebook(html: BeautifulSoup) -> None:
@@ -171,7 +188,8 @@ def test_page_says_what_it_is(html: BeautifulSoup) -> None:
     assert re.fullmatch(r"(.+ — )?From Sets to Sequences", one(html, "head > title").get_text())
     assert one(html, "head > title").get_text().count("From Sets to Sequences") == 1
     assert len(one(html, 'meta[name="description"]')["content"]) > 20
-    assert one(html, 'link[rel="icon"]')["href"].endswith("favicon.svg")
+    assert [Path(icon["href"]).name for icon in html.select('link[rel="icon"]')] == ["favicon.svg", "icon.png"]
+    assert one(html, 'link[rel="apple-touch-icon"]')["href"].endswith("icon.png")
     assert len(html.select("article h1")) == 1
 
 
@@ -211,6 +229,138 @@ def test_folded_code_is_a_details_element(html: BeautifulSoup) -> None:
     for cell in html.select("article .tag_hide-input"):
         assert cell.select_one("details.hide > summary")
         assert not cell.select_one("details.hide[open]")
+
+
+# ---- links to the site, and back to the repository
+
+
+def tags_for_links(html: BeautifulSoup) -> dict[str, str]:
+    tags = html.select('meta[property^="og:"], meta[name^="twitter:"]')
+    return {tag.get("property") or tag["name"]: tag["content"] for tag in tags}
+
+
+def test_a_link_to_a_page_has_words_and_a_picture(site: Path, page: str, html: BeautifulSoup) -> None:
+    base = configured().pages + "/"
+    tags = tags_for_links(html)
+    assert tags["og:url"] == one(html, 'link[rel="canonical"]')["href"] == f"{base}{page}.html"
+    assert tags["og:title"] == " ".join(one(html, "article h1").get_text().rstrip("#").split())
+    assert tags["og:description"] == one(html, 'meta[name="description"]')["content"]
+    assert tags["twitter:card"] == "summary_large_image"
+    assert tags["og:image"].startswith(base)
+    card = site / tags["og:image"].removeprefix(base)
+    with Image.open(card) as picture:
+        assert picture.size == (1200, 630) == (int(tags["og:image:width"]), int(tags["og:image:height"]))
+    assert card.stat().st_size < CARD_LIMIT
+
+
+def test_page_says_where_to_report_a_mistake_and_where_to_edit(page: str, html: BeautifulSoup) -> None:
+    repository = configured()
+    report, edit = (link["href"] for link in html.select("p.feedback a"))
+    asked = parse_qs(urlsplit(report).query)
+    title = one(html, "article h1").get_text().rstrip("#")
+    assert report.startswith(f"{repository.url}/issues/new?")
+    assert asked["title"] == [f"Mistake on “{title}”"]
+    assert f"{repository.pages}/{page}.html" in asked["body"][0]
+    verb, _, source = edit.removeprefix(f"{repository.url}/").partition(f"/{repository.branch}/")
+    assert any(file == source if verb == "edit" else file.startswith(f"{source}/") for file in tracked_files()), edit
+    assert source == mended_in(page)
+    buttons = {link["href"] for link in html.select(".dropdown-source-buttons .dropdown-menu a")}
+    assert buttons == {repository.url, edit, report}
+
+
+def mended_in(page: str) -> str:
+    """What one edits to change a page. A file that says that it is made is not it."""
+    if is_notebook(page):
+        return f"{page.replace('exercises/', 'solutions/')}.ipynb"
+    text = (ROOT / f"{page}.md").read_text(encoding="utf-8")
+    made = re.search(r"Made by `make \w+`", text)
+    return published.MADE_FROM[page] if made else f"{page}.md"
+
+
+def test_the_sitemap_names_every_page_and_robots_find_it(site: Path) -> None:
+    base = configured().pages
+    tree = ElementTree.parse(site / "sitemap.xml").getroot()
+    named = [place.text for place in tree.iter("{http://www.sitemaps.org/schemas/sitemap/0.9}loc")]
+    assert sorted(named) == sorted(f"{base}/{page}.html" for page in site_toc.pages())
+    assert f"Sitemap: {base}/sitemap.xml" in (site / "robots.txt").read_text(encoding="utf-8")
+
+
+def test_the_page_for_the_lost_leads_home_from_any_depth(site: Path) -> None:
+    html = soup_of(site, "404")
+    root = urlsplit(configured().pages).path
+    assert one(html, "base")["href"] == f"{root}/"
+    address = f"https://book.invalid{root}/chapters/deep/nowhere.html"
+    home = urljoin(address, one(html, "base")["href"])
+    for tag in html.select("a[href], link[href], script[src], form[action]"):
+        target = urlsplit(urljoin(home, tag.get("href") or tag.get("src") or tag.get("action")))
+        if target.netloc == "book.invalid" and target.path != f"{root}/":
+            assert (site / unquote(target.path).removeprefix(f"{root}/")).is_file(), tag
+    assert one(html, "article form.bd-search")["action"] == "search.html"
+    assert len(html.select("article .doors svg")) == 2
+
+
+def test_the_address_is_the_one_that_commands_know() -> None:
+    repository = configured()
+    assert published.site_address(repository.url) == f"{repository.pages}/"
+    assert published.site_address("https://github.com/Ada/notes") == "https://ada.github.io/notes/"
+
+
+# ---- quick and calm
+
+
+def test_no_script_holds_up_the_page_and_nothing_makes_it_jump(site: Path, page: str, html: BeautifulSoup) -> None:
+    assert not [tag for tag in html.select("script[src]") if not tag.has_attr("defer")]
+    assert not html.select('script[src*="searchindex"], link[rel=preload]')
+    for picture in html.select("article .cell_output img"):
+        assert picture["loading"] == "lazy"
+        with Image.open((site / page).parent / picture["src"]) as stored:
+            assert (int(picture["width"]), int(picture["height"])) == stored.size
+    for formula in html.select("article .math"):
+        assert re.fullmatch(r"--(width|height): \d+\.\d", formula["style"])
+
+
+def test_theme_keeps_the_rules_that_a_page_can_use_and_no_other() -> None:
+    style = """@import "x.css"; .a, .b:not(.c) { color: red } .c { } p { } .b .c { }
+        @media print { .c { color: red } .a > p { } } @media (width > 9px) { .c { } }
+        @font-face { font-family: x } .a::after { content: "}" } /* .c */ :is(.c, p).b { }"""
+    kept = quick.used_rules(style, {"a", "b"}).replace(" ", "")
+    assert kept == (
+        '@import"x.css";.a,.b:not(.c){color:red}p{}@mediaprint{.a>p{}}@font-face{font-family:x}'
+        '.a::after{content:"}"}:is(.c,p).b{}'
+    )
+
+
+@pytest.mark.parametrize(
+    ("tex", "about"),
+    [("n", 0.6), ("i", 0.35), ("2k+1", 2.8), (r"q_i \cdot k_j", 2.4), (r"\frac{a}{b + c}", 1.8), (r"R_i^\top", 1.4)],
+)
+def test_the_room_of_a_formula_is_about_its_width(tex: str, about: float) -> None:
+    assert formulas.width(tex) == pytest.approx(about, rel=0.2)
+
+
+def test_every_colour_of_code_can_be_read(site: Path) -> None:
+    """WCAG AA on both grounds of code, in both modes: 4.5 to 1."""
+    style = (site / "_static" / "pygments.css").read_text(encoding="utf-8")
+    book = (site / "_static" / "book.css").read_text(encoding="utf-8")
+    for mode in ("light", "dark"):
+        of_mode = re.search(rf'data-theme="{mode}"\] {{(.*?)}}', book, re.DOTALL)[1]
+        grounds = [re.search(rf"--pst-color-{name}: (#\w+)", of_mode)[1] for name in ("background", "surface")]
+        inks = set(re.findall(rf'data-theme="{mode}"\] \.highlight \.\w+ {{ color: (#\w{{6}})', style))
+        assert len(inks) > 5
+        assert {(ink, ground) for ink in inks for ground in grounds if contrast(ink, ground) < 4.5} == set()
+    assert contrast("#777777", "#ffffff") < 4.5 < contrast("#767676", "#ffffff")
+
+
+def contrast(ink: str, ground: str) -> float:
+    """https://www.w3.org/TR/WCAG22/#dfn-contrast-ratio"""
+    brighter, darker = sorted((luminance(ink), luminance(ground)), reverse=True)
+    return (brighter + 0.05) / (darker + 0.05)
+
+
+def luminance(colour: str) -> float:
+    parts = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
 # ---- what is configured

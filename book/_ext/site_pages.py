@@ -27,7 +27,9 @@ SCRIPTS = {
     "progress.js": re.compile(r"(chapters|exercises)/|book/(intro|interview)$"),
     "drill.js": re.compile(r"book/interview$"),
     "sort.js": re.compile(r"book/who_uses_what$"),
+    "quiz.js": re.compile(r"chapters/"),
 }
+STYLES = {"progress.js": "progress.css", "quiz.js": "quiz.css"}  # what a script brings along
 
 
 def colab_url(repository: str, branch: str, colab: str, notebook: str) -> str:
@@ -100,8 +102,8 @@ def improve_page(
         context["metatags"] += f'\n<meta name="description" content="{escape(description)}" />'
     for script in (name for name, pages in SCRIPTS.items() if pages.match(page)):
         app.add_js_file(script, loading_method="defer")
-        if script == "progress.js":
-            app.add_css_file("progress.css")
+        if script in STYLES:
+            app.add_css_file(STYLES[script])
     if page == app.config.root_doc:
         counted = escape(json.dumps(exercises_by_chapter(Path(app.srcdir) / "exercises")))
         context["metatags"] += f'\n<meta name="exercises" content="{counted}" />'

@@ -1,16 +1,38 @@
 // Small repairs of what the theme leaves undone. Every page works without them.
 
+const BOXES = "div.math, span.math, .bd-article .output";
+
 /** A box that scrolls sideways must be reachable by keyboard. The theme sees to code and tables, not to formulas. */
-function letFormulasScroll() {
-  for (const box of document.querySelectorAll("div.math, span.math, .bd-article .output")) {
-    if (box.scrollWidth > box.clientWidth) {
+function letScroll(boxes) {
+  const wide = boxes.map((box) => box.scrollWidth > box.clientWidth); // first look at all, then change: one layout
+  boxes.forEach((box, number) => {
+    if (wide[number]) {
       box.tabIndex = 0;
       if (box.matches(".math")) box.setAttribute("role", "group");
       if (box.matches(".math")) box.setAttribute("aria-label", "Wide formula");
-    } else if (box.matches(".math")) {
+    } else if (box.matches(".math") && box.tabIndex === 0) {
       for (const name of ["tabindex", "role", "aria-label"]) box.removeAttribute(name);
     }
+  });
+}
+
+/** Look at the page's boxes a few at a time, so that a slow phone answers in between. */
+async function letAllScroll() {
+  const boxes = [...document.querySelectorAll(BOXES)];
+  while (boxes.length) {
+    letScroll(boxes.splice(0, 40));
+    await new Promise((done) => setTimeout(done));
   }
+}
+
+/** The search index is as heavy as a figure: it is loaded when a reader goes to the search box. */
+function loadIndexWhenSearching() {
+  const { content_root: root } = document.documentElement.dataset;
+  document.addEventListener("focusin", function load({ target }) {
+    if (!target.matches("form.bd-search input") || typeof Search === "undefined") return;
+    if (!Search.hasIndex()) Search.loadIndex(`${root}searchindex.js`);
+    document.removeEventListener("focusin", load);
+  });
 }
 
 /** Give the fold buttons of the sidebar a name, and those of code cells the name that they show. */
@@ -45,13 +67,17 @@ function cleanSearchResults() {
   const toText = Search.htmlToText;
   Search.htmlToText = (...page) => toText(...page).replace(/\\[()[\]]/g, "");
 }
-cleanSearchResults();
 
 document.addEventListener("DOMContentLoaded", async () => {
   nameFoldButtons();
   prepareForPaper();
+  cleanSearchResults();
+  loadIndexWhenSearching();
   await window.MathJax?.startup?.promise;
-  letFormulasScroll();
-  window.addEventListener("resize", letFormulasScroll);
-  document.addEventListener("toggle", letFormulasScroll, true);
+  await document.fonts.ready; // lines are as high as they will stay
+  delete document.documentElement.dataset.typesetting; // also if MathJax did not come: then one reads the source
+  await letAllScroll();
+  document.documentElement.dataset.ready = "";
+  window.addEventListener("resize", letAllScroll);
+  document.addEventListener("toggle", ({ target }) => letScroll([...target.querySelectorAll(BOXES)]), true);
 });
