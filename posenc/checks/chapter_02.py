@@ -687,8 +687,8 @@ POOL_RAGGED = Exercise(
         drawn("max, of negative numbers too", _ragged("max", [0, 0, 1, 2, 2, 2], 3)),
         drawn("sum, rows in any order", _ragged("sum", [2, 0, 1, 2, 0, 2], 3)),
         drawn("max, rows in any order", _ragged("max", [1, 0, 1, 2, 0, 2], 3)),
-        drawn("mean, an empty set inside", _ragged("mean", [0, 2, 0], 3)),
-        drawn("max, an empty set inside", _ragged("max", [0, 2, 0], 3)),
+        drawn("mean, empty sets inside and at the end", _ragged("mean", [0, 2, 0], 4)),
+        drawn("max, empty sets inside and at the end", _ragged("max", [0, 2, 0], 5)),
         drawn("sum, empty sets at the end", _ragged("sum", [1, 1], 4)),
     ),
     properties=(
@@ -808,7 +808,7 @@ def _sets(filling: float, *lengths: int, k: int = 2) -> Callable[[Generator], tu
 
 
 def _no_padding(generator: Generator) -> tuple:
-    return normal(generator, 2, 4), normal(generator, 3, 5, 4), torch.tensor([5, 5, 5])
+    return normal(generator, 2, 6), normal(generator, 3, 5, 6), torch.tensor([5, 5, 5])
 
 
 def _rows_of_size(size: float) -> Callable[[Generator], tuple]:

@@ -857,14 +857,15 @@ NAME_THE_BUG = Exercise(
         _suspicious("A", "right", 300, 16),
         _suspicious("B", "halves", 300, 8),
         _suspicious("C", "positions in bfloat16", 400, 32),
-        _suspicious("D", "tensor2tensor", 512, 16),
-        _suspicious("E", "exponent doubled", 300, 64, torch.float32),
+        _suspicious("D", "tensor2tensor", 512, 24),
+        _suspicious("E", "exponent doubled", 512, 48, torch.float32),
         _suspicious("F", "cosine first", 320, 6),
         _suspicious("G", "counted from 1", 300, 32),
         _suspicious("H", "right", 300, 32, torch.float32),
         _suspicious("I", "positions in bfloat16", 258, 8, torch.float32),
         _suspicious("J", "tensor2tensor", 300, 128, torch.float32),
-        _suspicious("K", "halves", 300, 128),
+        _suspicious("K", "halves", 258, 128),
+        _suspicious("L", "exponent doubled", 300, 32),
     ),
     mistakes=(
         Mistake(

@@ -450,6 +450,11 @@ def _places(n_old: int, n_new: int, align_corners: bool) -> Tensor:
     return (new + 0.5) * n_old / n_new - 0.5
 
 
+def _places_in_float32(n_old: int, n_new: int, align_corners: bool) -> Tensor:
+    new = torch.arange(n_new, dtype=torch.float32)
+    return new * (n_old - 1) / max(n_new - 1, 1) if align_corners else (new + 0.5) * n_old / n_new - 0.5
+
+
 def _stretch_by_loop(table: Tensor, n_new: int, reserved: int, align_corners: bool) -> Tensor:
     rows, result = table[reserved:], [*table[:reserved]]
     for place in _places(len(rows), n_new, align_corners).tolist():
@@ -516,7 +521,9 @@ STRETCH = Exercise(
         drawn("two reserved rows, as areas", lambda g: (normal(g, 8, 3), 15, 2, False)),
         drawn("fewer rows, ends kept", lambda g: (normal(g, 10, 3), 4, 1, True)),
         drawn("fewer rows, as areas", lambda g: (normal(g, 10, 3), 4, 0, False)),
+        drawn("a long table, ends kept", lambda g: (normal(g, 900, 2), 1300, 0, True)),
         drawn("as many rows as before", lambda g: (normal(g, 7, 3), 6, 1, True)),
+        drawn("down to two rows, ends kept", lambda g: (normal(g, 5, 3), 2, 1, True)),
         drawn("down to one row, ends kept", lambda g: (normal(g, 5, 3), 1, 1, True)),
         drawn("down to one row, as areas", lambda g: (normal(g, 5, 3), 1, 0, False)),
         drawn("up from one row", lambda g: (normal(g, 3, 3), 4, 2, False)),
@@ -551,9 +558,17 @@ STRETCH = Exercise(
         Mistake(
             "one row too many in the factor",
             _stretch_with(
-                lambda n_old, n_new, a: torch.arange(n_new) * n_old / n_new if a else _places(n_old, n_new, a)
+                lambda n_old, n_new, a: (
+                    torch.arange(n_new, dtype=torch.float64) * n_old / n_new if a else _places(n_old, n_new, a)
+                )
             ),
             "Between n rows there are n - 1 steps. Your last new row does not reach the last old one.",
+        ),
+        Mistake(
+            "places in float32",
+            _stretch_with(_places_in_float32),
+            "Right for short tables. At a place like 700.3 float32 has few digits left for the share: make the places "
+            "in float64. (Whole numbers divided by one another give float32 too.)",
         ),
         Mistake(
             "the nearest row",

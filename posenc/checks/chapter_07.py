@@ -422,6 +422,11 @@ def _beyond_the_share(slope: float, share: float, n: int) -> int:
     return int((weights.cumsum(-1) <= share).sum()) + 1
 
 
+def _in_single_precision(slope: float, share: float, n: int) -> int:
+    weights = (-slope * torch.arange(n)).softmax(dim=-1)
+    return int((weights.cumsum(-1) < share).sum()) + 1
+
+
 TOKENS_WITHIN = Exercise(
     chapter=7,
     title="How far a head sees",
@@ -435,6 +440,7 @@ TOKENS_WITHIN = Exercise(
         with_arguments("a text shorter than the window", 1 / 256, 0.99, 100),
         with_arguments("half of the weight", 1 / 16, 0.5, 512),
         with_arguments("itself is enough", 1.0, 0.5, 64),
+        with_arguments("all but a billionth", 1 / 2, 1 - 1e-9, 256),
         with_arguments("a text of one token", 1 / 2, 0.99, 1),
         with_arguments("no slope", 0.0, 0.35, 10),
         with_arguments("no slope, the share reached exactly", 0.0, 0.5, 4),
@@ -467,6 +473,11 @@ TOKENS_WITHIN = Exercise(
             "one too many",
             lambda slope, share, n: tokens_within(slope, share, n) + 1,
             "One too many. Does the nearest key, the query's own, have distance 0 or 1?",
+        ),
+        Mistake(
+            "single precision",
+            _in_single_precision,
+            "Right, with seven digits. A share of 1 - 1e-9 needs more: in float32 it is 1. Count in float64.",
         ),
         Mistake(
             "counted from the far end",

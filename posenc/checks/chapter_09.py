@@ -719,6 +719,7 @@ OLDEST_TOKEN = Exercise(
         with_arguments("a window below a chunk", [("window", 3), ("chunk", 4)], 9),
         with_arguments("a chunk below a window", [("chunk", 4), ("window", 3)], 9),
         with_arguments("Llama 4: chunks and a full layer", [("chunk", 8)] * 3 + [("full", None)], 100),
+        with_arguments("a full layer at the bottom", [("full", None), ("window", 4)], 10),
         with_arguments("Mistral 7B, a thousandth of it", [("window", 4)] * 32, 130),
         with_arguments("the start of the text", [("window", 4), ("chunk", 8), ("window", 4)], 2),
         with_arguments("the first token of a chunk", [("chunk", 4), ("chunk", 4)], 8),

@@ -290,6 +290,7 @@ SHIFTED_WINDOW_MASK = Exercise(
     reference=shifted_window_mask,
     cases=(
         with_arguments("4 by 4, windows of 2", 4, 4, 2, 1),
+        with_arguments("2 by 2, each patch alone", 2, 2, 2, 1),
         with_arguments("8 by 8, windows of 4", 8, 8, 4, 2),
         with_arguments("8 by 12", 8, 12, 4, 2),
         with_arguments("a shift that is not half", 6, 9, 3, 1),

@@ -138,12 +138,13 @@ def _judged(
     factors: Sequence[int],
     limit: float = 1e-9,
     stays: bool = False,
+    size: Callable[[Tensor], Tensor] = torch.abs,
 ) -> dict[str, bool]:
     """The moves that change nothing by more than the limit. stays: compare with the output that did not move."""
     plain = layer(x, labels)
 
     def same(moved: Tensor, plain: Tensor = plain) -> bool:
-        return (moved - plain).abs().max().item() < limit
+        return size(moved - plain).max().item() < limit
 
     return {
         "any order": all(same(layer(x[o], labels), plain if stays else plain[o]) for o in orders),
@@ -240,6 +241,16 @@ def unseen_layer(encoding: PositionEncoding, generator: Generator) -> Callable:
     return layer
 
 
+def _counts_down(g: Generator) -> tuple:
+    """A layer that takes a little more away with each place: later is less, everywhere."""
+    speeds = torch.rand(D_MODEL, generator=g, dtype=torch.float64) + 0.1
+
+    def layer(x: Tensor, labels: Tensor) -> Tensor:
+        return torch.as_tensor(x).detach().double() - torch.as_tensor(labels).unsqueeze(-1) * speeds
+
+    return layer, 6, D_MODEL
+
+
 def _layer_case(name: str, make: Callable[[Generator], PositionEncoding], n: int | None = None):
     def arguments(g: Generator) -> tuple:
         length = int(torch.randint(5, 8, (1,), generator=g)) if n is None else n
@@ -276,6 +287,7 @@ KEPT_MOVES = Exercise(
         _layer_case("layer N", lambda g: _Swaps(normal(g, D_MODEL), normal(g, D_MODEL)), n=7),
         _layer_case("layer O", lambda g: _Swaps(normal(g, D_MODEL), normal(g, D_MODEL)), n=6),
         _layer_case("layer P", lambda g: _Kinds(lambda labels: (labels > 0).long(), normal(g, 2, D_MODEL))),
+        drawn("layer Q", _counts_down),
     ),
     mistakes=(
         Mistake(
@@ -333,6 +345,11 @@ KEPT_MOVES = Exercise(
             "a loose limit",
             _careless(limit=1e-5),
             "Your limit is so loose that a faint dependence passes. Float64 rounds at about 1e-15.",
+        ),
+        Mistake(
+            "only what grows",
+            _careless(size=torch.clone),
+            "You take the largest difference with its sign. In layer Q every number falls when the labels rise.",
         ),
         Mistake(
             "no rounding allowed",

@@ -77,6 +77,7 @@ SHORTEST_TEST = Exercise(
         with_arguments("a window off by one", _sees(window=7), _sees(window=8)),
         with_arguments("a window forgotten", _sees(window=4096), _sees()),
         with_arguments("a window invented", _sees(), _sees(window=5)),
+        with_arguments("a window of one token forgotten", _sees(window=1), _sees()),
         with_arguments("a chunk too large", _sees(chunk=8), _sees(chunk=16)),
         with_arguments("a chunk too small", _sees(chunk=8192), _sees(chunk=4096)),
         with_arguments("a chunk for a window", _sees(window=4), _sees(chunk=4)),
