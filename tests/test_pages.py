@@ -23,6 +23,7 @@ MADE = (
     "book/who_uses_what",
     "book/glossary",
     "book/notation",
+    "book/status",
 )
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
 

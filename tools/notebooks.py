@@ -20,7 +20,7 @@ from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 from nbformat import NotebookNode
 
-from tools import files
+from tools import files, status
 
 CELL_TIMEOUT = 600
 WORKERS = 2
@@ -169,6 +169,7 @@ def main() -> int:
     if done:
         print(table(done))
         record({files.name(each.path): each.seconds for each in done})
+        status.note((files.name(each.path), each.seconds, each.peak_kb, each.stored_kb) for each in done)
     for message in failed:
         print(f"\nnot stored: {message}", file=sys.stderr)
     return 1 if failed else 0

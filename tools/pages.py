@@ -15,7 +15,7 @@ from pathlib import Path
 
 from nbformat import NotebookNode
 
-from tools import files, glossary, notation, site_toc, who
+from tools import files, glossary, notation, site_toc, status, who
 
 VERDICTS = {
     "holds": "true as it stands",
@@ -409,6 +409,14 @@ def glossary_page(book: list[Chapter], text: str) -> str:
         raise PagesError(str(error)) from None
 
 
+def status_page(root: Path) -> str:
+    """`book/status.md`. Raises PagesError if a notebook has no run."""
+    try:
+        return status.page(root)
+    except (ValueError, FileNotFoundError) as error:
+        raise PagesError(str(error)) from None
+
+
 # ---- the files
 
 
@@ -430,6 +438,7 @@ def pages(root: Path = files.ROOT) -> Iterator[tuple[str, str]]:
     yield "book/who_uses_what.md", who.page()
     yield "book/glossary.md", glossary_page(book, (root / glossary.SOURCE).read_text(encoding="utf-8"))
     yield "book/notation.md", notation.page((root / notation.SOURCE).read_text(encoding="utf-8"))
+    yield "book/status.md", status_page(root)
 
 
 def main() -> int:
