@@ -33,8 +33,7 @@ SETTLED = """async () => {
     await document.fonts.ready;
     while (!("ready" in document.documentElement.dataset)) await new Promise(done => setTimeout(done, 10));
     const still = document.createElement("style");
-    still.textContent =
-        "* { transition: none !important; animation: none !important; content-visibility: visible !important }";
+    still.textContent = "* { transition: none !important; animation: none !important }";
     document.head.append(still);
 }"""
 FIGURES = "() => [...document.querySelectorAll('article img')].map(picture => picture.src)"
@@ -77,6 +76,10 @@ ONE_FORMULA_OF_A_KIND = """() => {
         seen.add(kind);
     }
 }"""
+# What is not there at once when it is unfolded, and where the reader is, from a heading near the end.
+FAINT = """() => [...document.querySelectorAll("article details > *")]
+    .filter(part => getComputedStyle(part).opacity !== "1").map(part => part.outerHTML.slice(0, 80))"""
+PLACE = "() => [...document.querySelectorAll('article h2')].at(-3).getBoundingClientRect().top"
 FILTERED_PICTURES = """() => [...document.querySelectorAll("article img")]
     .filter(picture => getComputedStyle(picture).filter !== "none").map(picture => picture.src)"""
 
@@ -248,7 +251,6 @@ def barriers(page: Page, part: str | None = None, **options: object) -> list[str
     """
     page.evaluate("document.querySelectorAll('article details').forEach(details => details.open = true)")
     page.evaluate(ONE_TOKEN_OF_A_KIND)
-    page.add_style_tag(content="* { content-visibility: visible !important }")  # as when a reader has come to it
     report = Axe().run(page, context=part, options={"resultTypes": ["violations", "incomplete"], **options}).response
     unknown = [
         f"{node['target'][0]}: contrast unknown ({node['any'][0]['message']})"
@@ -384,11 +386,41 @@ def test_map_of_the_doors_is_one_picture_at_every_width(fresh: Page) -> None:
 
 
 def test_paper_is_white_and_unfolded(fresh: Page) -> None:
-    fresh.emulate_media(color_scheme="dark")
+    fresh.emulate_media(color_scheme="dark", media="print")
     fresh.goto(f"{SOLUTION}.html")
     fresh.evaluate("window.dispatchEvent(new Event('beforeprint'))")
     assert fresh.evaluate("document.documentElement.dataset.theme") == "light"
     assert fresh.locator("article details:not([open])").count() == 0
+    assert fresh.evaluate(FAINT) == []
+    assert fresh.locator("details.hide > summary:visible").count() == 0
     fresh.evaluate("window.dispatchEvent(new Event('afterprint'))")
     assert fresh.evaluate("document.documentElement.dataset.theme") == "dark"
     assert fresh.locator("article details[open]").count() == 0
+
+    fresh.goto(f"{CHAPTER}.html")
+    fresh.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+    assert fresh.locator("article .tag_hide-input").count() > 3
+    assert fresh.locator("article details.hide:visible").count() == 0  # a figure is printed without its code
+    assert fresh.locator("article details:not(.hide, [open])").count() == 0
+
+
+def test_a_searched_word_is_marked_in_text_alone(fresh: Page) -> None:
+    errors: list[str] = []
+    fresh.on("pageerror", lambda error: errors.append(str(error)))
+    for address in ("book/intro.html", "chapters/04_sinusoids.html"):
+        fresh.goto(f"{address}?highlight=the")
+        fresh.locator("article .highlighted").first.wait_for()
+        assert fresh.locator(":is(svg, .explorable, mjx-container) .highlighted").count() == 0
+    assert errors == []
+
+
+def test_a_reader_who_comes_back_finds_the_place(fresh: Page) -> None:
+    fresh.goto("chapters/09_longer_contexts.html")
+    fresh.evaluate(SETTLED)
+    fresh.evaluate("scrollTo(0, 0.7 * document.documentElement.scrollHeight)")
+    left = fresh.evaluate(PLACE)
+    fresh.wait_for_timeout(300)  # the browser keeps the place a moment later
+    fresh.reload()
+    fresh.evaluate(SETTLED)
+    fresh.wait_for_timeout(300)
+    assert fresh.evaluate(PLACE) == pytest.approx(left, abs=100)

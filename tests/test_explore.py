@@ -60,10 +60,29 @@ def test_it_is_good_on_a_phone_and_for_everybody(held: Held) -> None:
     assert held.page.evaluate(SPILLS) == []
     held.page.set_viewport_size(PHONE)
     assert held.page.evaluate(SPILLS) == []
+    tops = [held.root.locator(part).bounding_box()["y"] for part in (".ex-plots", ".ex-said", ".ex-controls")]
+    assert tops == sorted(tops), "the sentence is seen with the picture"
     small = held.root.locator("button, label, input[type=range]").evaluate_all(TOO_SMALL, SMALLEST_TARGET)
     assert small == []
     violations = Axe().run(held.page).response["violations"]
     assert [(v["id"], v["nodes"][0]["html"][:120]) for v in violations if v["id"] not in {"page-has-heading-one"}] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("held", ["biases"], indirect=True)
+def test_controls_do_not_move_back_when_the_sentence_above_them_gets_shorter(held: Held) -> None:
+    held.page.set_viewport_size(PHONE)
+    held.choose("form", "fire")
+    held.slide("tokens", 1200)
+    slider, long = held.control("distance"), held.words()
+    below_long = held.root.locator(".ex-controls").bounding_box()
+    held.choose("form", "alibi")
+    held.slide("tokens", 200)
+    assert len(held.words()) < len(long) - 100
+    assert held.root.locator(".ex-controls").bounding_box()["y"] == pytest.approx(below_long["y"], abs=0.1)
+    held.page.set_viewport_size(PHONE | {"width": 900})
+    slider.press("ArrowRight")
+    assert held.root.locator(".ex-said").bounding_box()["height"] < 100, "a wider page needs less room"
 
 
 @EVERY

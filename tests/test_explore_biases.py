@@ -52,6 +52,8 @@ SETTINGS = [  # form, its sliders, distance, keys in the text
     ("window", {"cut": 60}, 59, 200),
     ("window", {"cut": 60}, 60, 1200),
     ("window", {"cut": 1}, 0, 200),
+    ("alibi", {"head": 1}, 100, 200),  # next to nothing, and not zero
+    ("gaussian", {"wide": 4}, 199, 200),  # so little that the machine holds a zero
     ("fire", {}, 50, 200),
     ("fire", {}, 199, 1200),
 ]
@@ -66,10 +68,13 @@ def test_bias_weight_and_share_are_the_librarys(held: Held) -> None:
         bias = biases(form, n, tuple(sliders.values()))
         weights = bias.softmax(-1)
         if bias[distance].isinf():
-            assert held.text("bias") == "−∞"
+            assert (held.text("bias"), held.text("weight")) == ("−∞", "0")
         else:
             assert held.number("bias") == pytest.approx(bias[distance].item(), abs=6e-4)
-        assert held.number("weight") == pytest.approx(weights[distance].item(), abs=6e-5)
+            if weights[distance] < 4.9e-5:
+                assert held.text("weight") == "< 0.0001"
+            else:
+                assert held.number("weight") == pytest.approx(weights[distance].item(), abs=6e-5)
         assert held.number("share") == pytest.approx(weights[: distance + 1].sum().item(), abs=6e-4)
         assert held.number("holding") == keys_that_hold(weights.flip(-1)[None]).item()
 
@@ -85,6 +90,9 @@ def test_a_bucket_and_who_shares_it_are_the_librarys(held: Held) -> None:
             held.slide("distance", distance)
             sharing = (of == of[distance]).nonzero().flatten().tolist()
             assert held.number("bucket") == of[distance]
+            if len(sharing) == 1:
+                assert "a bucket of its own" in held.words()
+                continue
             assert held.number("from") == sharing[0]
             if of[distance] == buckets - 1:
                 assert "and more back" in held.words()

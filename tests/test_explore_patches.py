@@ -64,8 +64,13 @@ def test_trained_tables_fall_off_where_digits_wander_and_follow_the_edge_where_t
     held.press("patch-0")
     assert shown(held)[edge].mean() > shown(held)[~edge].mean() + 0.2
     held.choose("map", "wander")
-    held.press("patch-14")
-    assert held.number("near") > held.number("far") + 0.2
+    near, far = [], []
+    for patch in range(SIDE**2):
+        held.press(f"patch-{patch}")
+        near.append(held.number("near"))
+        far.append(held.number("far"))
+    assert sum(near) / len(near) > sum(far) / len(far) + 0.3, "on average"
+    assert near[0] < far[0], "but not at every corner"
 
 
 @pytest.mark.slow

@@ -69,6 +69,16 @@ def test_wider_tables_rise_later(held: Held) -> None:
 
 
 @pytest.mark.slow
+def test_a_rise_beyond_the_plot_is_called_so_and_a_broken_base_has_two_digits(held: Held) -> None:
+    for width in (9, 10):
+        held.slide("width", width)
+        assert (held.number("rise") > 64) == ("beyond the plot" in held.words()) == (width == 10)
+    for exponent, words in ((0.5, "3.16"), (3, "1,000"), (3.5, "3,162.28")):
+        held.slide("base", exponent)
+        assert held.control("base").get_attribute("aria-valuetext") == words
+
+
+@pytest.mark.slow
 def test_the_picture_is_the_table(held: Held) -> None:
     """The colour of each dot, on the scale from blue (−1) over paper (0) to red (1), follows the library's number."""
     put(held, 3, 4, 0, 0)

@@ -93,6 +93,31 @@ def test_under_the_mask_the_last_place_sees_the_whole_set(held: Held) -> None:
 
 
 @pytest.mark.slow
+def test_under_the_mask_it_matters_who_stands_before_and_not_where(held: Held) -> None:
+    held.choose("mode", "causal")
+    o_after_d = shown(held, "O")
+    held.press("swap-23")
+    assert held.words().startswith("D G O")
+    assert verdict(held, "D") == "same", "nobody before it, in both"
+    o_after_both = shown(held, "O")
+    held.press("swap-12")
+    assert held.words().startswith("G D O")
+    assert torch.equal(shown(held, "O"), o_after_both), "the same two before it, in another order"
+    held.press("swap-23")
+    assert held.words().startswith("G O D")
+    assert (shown(held, "O") - o_after_d).abs().max() > 1, "place 2 in both, another tile before it"
+    assert "depends on which tiles stand before it, not on its place. Changed: G, O, D." in held.words()
+
+
+@pytest.mark.slow
+def test_with_positions_the_places_of_all_tiles_matter(held: Held) -> None:
+    held.choose("mode", "places")
+    held.press("swap-23")
+    assert verdict(held, "D") == "changed", "it stays at place 1, and the two others change places"
+    assert "with positions a tile's output depends on the places of all tiles" in held.words()
+
+
+@pytest.mark.slow
 def test_a_tile_can_be_dragged(held: Held) -> None:
     held.page.set_viewport_size(PHONE)
     box = held.root.locator("svg").bounding_box()

@@ -733,6 +733,8 @@ def a_cache_under_a_growing_base() -> dict[str, bool]:
     def stays(query: tuple[float, ...], key: tuple[float, ...]) -> bool:
         return same(*(turned(q, i, *query) @ turned(k, i - 10, *key).T for i in (20, 110)))
 
+    by_the_difference = rotate(turned(k, 10, old, now), torch.tensor([-10]), old)
+    assert same(by_the_difference, turned(k, 10, now)), "as the answer says"
     return {
         "turn only new keys": stays((now,), (old,)),
         "keep keys unturned": stays((now,), (now,)),

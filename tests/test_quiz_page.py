@@ -13,6 +13,8 @@ from tools import files, quiz, site_toc
 
 CHAPTER = "chapters/04_sinusoids"
 ASKED = quiz.questions(files.read(files.ROOT / f"{CHAPTER}.ipynb"))
+NAMED_HEADINGS = """() => [...document.querySelectorAll("#quiz details em a")]
+    .map(link => document.querySelector(`${link.getAttribute("href")} > :is(h2, h3)`).textContent)"""
 RIGHT = [[choice.is_right for choice in question.choices].index(True) for question in ASKED]
 
 
@@ -71,6 +73,10 @@ def test_a_reader_takes_the_quiz(tab: Page) -> None:
         tab.keyboard.press("Enter" if question % 2 else "Space")
     expect(score).to_have_text("Question 5: right. 4 of 5 at the first try.")
     tab.evaluate("document.querySelectorAll('#quiz details').forEach(details => details.open = true)")
+    named = tab.locator("#quiz details em a")
+    assert named.count() > 0
+    headings = tab.evaluate(NAMED_HEADINGS)
+    assert headings == [f"{name}#" for name in named.all_text_contents()]
     assert barriers(tab) == []
     assert barriers(lit(tab, "dark", PHONE)) == tab.evaluate(SPILLS) == []
 

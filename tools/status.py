@@ -36,7 +36,7 @@ took, and what stands behind the word *checked*."""
 NOTEBOOKS = """\
 ## Notebooks
 
-{machine}. Two notebooks ran side by side. Times are for comparing notebooks with one another: another machine has \
+On {machine}. Two notebooks ran side by side. Times are for comparing notebooks with one another: another machine has \
 others."""
 MUTATION = """\
 ## Do the checks notice a mistake?
@@ -86,7 +86,7 @@ def page(root: Path = files.ROOT) -> str:
     if missing := [name for name in map(files.name, files.notebooks(root)) if name not in runs]:
         raise ValueError(f"{RUNS} has no run of {', '.join(missing)}: run `make notebooks`")
     machines = sorted({run["machine"] for run in runs.values()})
-    parts = [INTRO, NOTEBOOKS.format(machine="; or ".join(machines).capitalize()), _table(*notebook_rows(runs))]
+    parts = [INTRO, NOTEBOOKS.format(machine="; or ".join(machines)), _table(*notebook_rows(runs))]
     parts += [mutation(json.loads((root / MUTANTS).read_text(encoding="utf-8"))), PARITY, _table(*parity_rows(root))]
     return "\n\n".join(parts) + "\n"
 

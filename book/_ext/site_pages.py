@@ -15,6 +15,7 @@ from typing import Any
 
 from docutils import nodes
 from sphinx.application import Sphinx
+from sphinx.errors import ExtensionError
 from sphinx.util import logging
 from sphinx.util.docutils import ReferenceRole
 
@@ -30,6 +31,9 @@ SCRIPTS = {
     "quiz.js": re.compile(r"chapters/"),
 }
 STYLES = {"progress.js": "progress.css", "quiz.js": "quiz.css"}  # what a script brings along
+# What Sphinx's marker of searched words leaves alone, as its script says it, and as it should.
+MARKED = '"button, select, textarea"'
+UNMARKED = '"button, select, textarea, script, style, svg, mjx-container, .explorable"'
 
 
 def colab_url(repository: str, branch: str, colab: str, notebook: str) -> str:
@@ -112,9 +116,26 @@ def improve_page(
         scripts[:] = [script for script in scripts if "mathjax/" not in str(script.filename)]
 
 
+def mark_text_alone(app: Sphinx, error: Exception | None) -> None:
+    """Keep Sphinx's marker of searched words, which breaks on a map drawn in SVG, out of all that is not text.
+
+    Raises ExtensionError if another Sphinx writes its marker in another way.
+    """
+    if error or app.builder.format != "html":
+        return
+    script = Path(app.outdir) / "_static" / "sphinx_highlight.js"
+    text = script.read_text(encoding="utf-8")
+    if UNMARKED in text:
+        return
+    if MARKED not in text:
+        raise ExtensionError(f"{script.name} has no {MARKED}")
+    script.write_text(text.replace(MARKED, UNMARKED), encoding="utf-8")
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
     # Jupyter Book sets this for an extension that we leave out; unknown settings are warnings.
     app.add_config_value("comments_config", {}, "")
     app.add_role("colab", ColabRole())
     app.connect("html-page-context", improve_page, priority=900)
+    app.connect("build-finished", mark_text_alone)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

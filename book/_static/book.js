@@ -44,13 +44,15 @@ function nameFoldButtons() {
   for (const summary of document.querySelectorAll("details.hide > summary")) summary.removeAttribute("aria-label");
 }
 
-/** Print unfolded and on white, then put everything back. */
+/** Print unfolded and on white, then put everything back. Code that shows something on paper stays folded. */
 function prepareForPaper() {
   const root = document.documentElement;
   let folded = [];
   let theme = root.dataset.theme;
   window.addEventListener("beforeprint", () => {
-    folded = [...document.querySelectorAll(".bd-article details:not([open])")];
+    folded = [...document.querySelectorAll(".bd-article details:not([open])")].filter(
+      (details) => !details.matches(".hide:has(~ .cell_output)"),
+    );
     for (const details of folded) details.open = true;
     theme = root.dataset.theme;
     root.dataset.theme = "light";
@@ -61,11 +63,19 @@ function prepareForPaper() {
   });
 }
 
-/** Search results quote the source of formulas: show it without its delimiters. */
+/** Search results quote a page's text: no TeX but single letters, no tables that code made, no answers of the quiz. */
 function cleanSearchResults() {
   if (typeof Search === "undefined") return;
   const toText = Search.htmlToText;
-  Search.htmlToText = (...page) => toText(...page).replace(/\\[()[\]]/g, "");
+  Search.htmlToText = (html, anchor) => {
+    const page = new DOMParser().parseFromString(html, "text/html");
+    for (const part of page.querySelectorAll(".cell_output .text_html, details.hide > summary, svg, #quiz details")) part.remove();
+    for (const formula of page.querySelectorAll(".math")) {
+      const source = formula.textContent.replace(/\\[()[\]]/g, "").trim();
+      formula.textContent = /[\\^_{]/.test(source) ? "…" : source;
+    }
+    return toText(page.documentElement.outerHTML, anchor);
+  };
 }
 
 document.addEventListener("DOMContentLoaded", async () => {

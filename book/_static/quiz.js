@@ -10,6 +10,7 @@ function quiz() {
   const section = document.querySelector(".bd-article section#quiz");
   const questions = section ? gathered(section) : [];
   if (!questions.length) return;
+  linkSections(section);
   const score = make("p", { className: "quiz-score" });
   score.setAttribute("role", "status");
   const again = make("button", { type: "button", textContent: "Try again", className: "quiz-again", hidden: true });
@@ -85,6 +86,18 @@ function gathered(section) {
   }
   questions[0]?.group.before(make("p", { className: "quiz-answers" }, "Answers"));
   return questions;
+}
+
+/** An explanation names a section of the page in italics: let the name lead there. */
+function linkSections(quiz) {
+  const sections = new Map();
+  for (const heading of document.querySelectorAll(".bd-article section > :is(h2, h3)")) {
+    sections.set(heading.textContent.replace(/#$/, "").trim(), heading.parentElement.id);
+  }
+  for (const name of quiz.querySelectorAll("details em")) {
+    const id = sections.get(name.textContent.trim());
+    if (id) name.replaceChildren(make("a", { href: `#${id}` }, ...name.childNodes));
+  }
 }
 
 function isRight(choice) {

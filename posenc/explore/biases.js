@@ -47,7 +47,7 @@ Explore.define("biases", "One family: what a bias leaves of a key", (box, data) 
   const slider = (label, name, min, max, value, more = {}) =>
     box.slider({ label, name, min, max, value, change: () => update(), ...more });
   const head = slider("Head, of 8", "head", 1, 8, 4, { show: (k) => `${k}: slope 1/${1 / data.slopes[k - 1]}` });
-  const buckets = slider("Buckets, all to the left", "buckets", 4, 32, 16);
+  const buckets = slider("Buckets (keys to the left only)", "buckets", 4, 32, 16);
   const limit = slider("Limit", "limit", 20, 190, 128);
   const steep = slider("Steepness a, with b = 1", "steep", 0.5, 4, 1, { step: 0.25, show: (a) => number(a) });
   const wide = slider("Width", "wide", 4, 80, 24);
@@ -87,9 +87,10 @@ Explore.define("biases", "One family: what a bias leaves of a key", (box, data) 
       dot.setAttribute("cx", axes.x(t)), dot.setAttribute("cy", axes.y(shown[k]));
       upright.setAttribute("x1", axes.x(t)), upright.setAttribute("x2", axes.x(t));
     });
+    const keeps = (all) => (at(t) === -Infinity ? "0" : all[t] < 0.00005 ? "< 0.0001" : number(all[t], 4));
     const parts = ["A key ", ["back", number(t, 0)], " back gets the bias ", ["bias", at(t) === -Infinity ? "−∞" : number(at(t), 3)]];
-    parts.push(". If all keys are equally good, it keeps ", ["weight", number(weights[t], 4)], " of the weight");
-    if (tokens.value > data.shown) parts.push(` (among ${data.shown} keys: `, ["before", number(weightsOf(data.shown)[t], 4)], ")");
+    parts.push(". If all keys are equally good, it keeps ", ["weight", keeps(weights)], " of the weight");
+    if (tokens.value > data.shown) parts.push(` (among ${data.shown} keys: `, ["before", keeps(weightsOf(data.shown))], ")");
     parts.push(". All keys up to it hold ", ["share", number(together[t], 3)], " together; the nearest ");
     parts.push(["holding", number(together.filter((sum) => sum < 0.99).length + 1, 0)], " hold 99 %. ");
     box.say(...parts, ...remark(t));
@@ -108,6 +109,7 @@ Explore.define("biases", "One family: what a bias leaves of a key", (box, data) 
     for (const [name, value] of Object.entries({ x: left, width: right - left, y: bias.y(0.6), height: bias.y(LOWEST) - bias.y(0.6) })) {
       band.setAttribute(name, value);
     }
+    if (next === from + 1) return ["It has a bucket of its own, number ", ["bucket", number(bucket, 0)], "."];
     const range = next === undefined ? [["from", number(from, 0)], " and more back"] : [["from", number(from, 0)], " to ", ["to", number(next - 1, 0)], " back"];
     return ["It is in bucket ", ["bucket", number(bucket, 0)], ", with all keys ", ...range, ": one number for them all."];
   }

@@ -3,8 +3,7 @@
 Explore.define("frequencies", "Eight pairs in a longer text", (box, data) => {
   const { make, draw, number, BLUE, ORANGE, DARK_ORANGE, RED, FAINT } = Explore;
   const TURN = 2 * Math.PI, SIZE = 120, MIDDLE = SIZE / 2;
-  const whole = (value) => Math.round(value).toLocaleString("en");
-  const short = (value) => number(value, value >= 99.95 ? 0 : value >= 9.995 ? 1 : value >= 0.0995 ? 2 : 3);
+  const short = (value) => number(value, value >= 99.95 ? 0 : value >= 9.995 ? 1 : 2);
 
   /** Frequencies in, frequencies out; as in posenc/contexts.py. */
   const byParts = ([slow, fast]) => (plain, scale, trained) => plain.map((speed) => {
@@ -19,9 +18,10 @@ Explore.define("frequencies", "Eight pairs in a longer text", (box, data) => {
     llama: byParts(data.llama),
   };
 
-  make("p", { style: "margin: 0; flex-basis: 100%; font-size: 13px" }, box.plots,
-    "Outside, blue: the angles of training. Inside: those of the longer text, thick and red where they are new. Below: turns in training → in the longer text, " +
-    "÷ how much slower the pair turns, ▲ how far its newest angle is from all that it showed in training.");
+  const legend = make("p", { style: "margin: 0; flex-basis: 100%; font-size: 13px" }, box.plots);
+  make("strong", {}, legend, "Look for thick red: angles that training never showed.");
+  legend.append(" Outer ring: training; inner ring: the longer text. Numbers: turns in training → in the longer text; ÷ slowed by; " +
+    "▲ the angle furthest from all that training showed.");
   // A small card for each pair: its circle, its turns in training and in the longer text, and a verdict.
   const grid = make("div", { style: "display: grid; grid-template-columns: repeat(4, minmax(0, 1fr)); gap: .6rem .4rem; text-align: center; font-size: 12px; line-height: 1.3" }, box.plots);
   const cards = Array.from({ length: data.pairs }, (_, k) => {
@@ -31,7 +31,7 @@ Explore.define("frequencies", "Eight pairs in a longer text", (box, data) => {
     const ring = (radius, ink, thick) => ({ radius, path: draw("path", { fill: "none", stroke: ink, "stroke-width": thick, "stroke-linecap": "round" }, svg) });
     const rings = { seen: ring(53, BLUE, 6), met: ring(34, ORANGE, 5), fresh: ring(31, RED, 9) };
     make("div", { style: "font-weight: 600" }, card, `pair ${k}`);
-    const line = (name) => make("div", { "data-name": `${name}-${k}`, style: "font-variant-numeric: tabular-nums" }, card);
+    const line = (name) => make("div", { "data-name": `${name}-${k}`, style: "font-variant-numeric: tabular-nums; white-space: nowrap" }, card);
     return { rings, turns: line("turns"), slowed: line("slowed"), verdict: line("verdict") };
   });
 
@@ -43,7 +43,7 @@ Explore.define("frequencies", "Eight pairs in a longer text", (box, data) => {
     box.slider({ label, name, min, max, step, value, show, colour: ink, change: () => update() });
   const trained = slider("Trained length L", "trained", 4, 8, 1, Math.log2(data.trained), (value) => String(2 ** value), BLUE);
   const scale = slider("Longer by a factor s", "scale", 1, 8, 0.5, data.scale, String, DARK_ORANGE);
-  const base = slider("Base", "base", 0.5, 6, 0.5, Math.log10(data.base), (value) => whole(10 ** value));
+  const base = slider("Base", "base", 0.5, 6, 0.5, Math.log10(data.base), (value) => (10 ** value).toLocaleString("en", { maximumFractionDigits: 2 }));
 
   /** How far the angle of each offset below `length` is from the nearest one that training showed. */
   function distances(speed, before, length, seen) {

@@ -55,8 +55,8 @@ window.Explore ??= (() => {
       this.root = root;
       make("p", { class: "ex-title" }, root, title);
       this.plots = make("div", { class: "ex-plots" }, root);
+      this.said = make("p", { class: "ex-said", "aria-live": "polite" }, root); // beside the picture, on a phone too
       this.controls = make("div", { class: "ex-controls" }, root);
-      this.said = make("p", { class: "ex-said", "aria-live": "polite" }, root);
     }
 
     /** A slider. `show` turns its value into words; `change` is told of each new value. Returns { value, set }. */
@@ -114,12 +114,16 @@ window.Explore ??= (() => {
       return draw("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label }, this.plots);
     }
 
-    /** Say what is so now. Parts are text, or [name, number] pairs that stand out. */
+    /** Say what is so now. Parts are text, or [name, number] pairs that stand out. Controls below do not jump back. */
     say(...parts) {
       this.said.replaceChildren(...parts.map((part) => {
         if (!Array.isArray(part)) return document.createTextNode(part);
         return make("span", { class: "ex-number", "data-name": part[0] }, null, part[1]);
       }));
+      const width = this.root.clientWidth;
+      if (width !== this.width) this.said.style.minHeight = "";
+      this.width = width;
+      if (width) this.said.style.minHeight = `${this.said.getBoundingClientRect().height}px`;
     }
   }
 

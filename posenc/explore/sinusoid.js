@@ -29,7 +29,7 @@ Explore.define("sinusoid", "A table of waves, and what its rows know of each oth
   const slider = (label, name, min, max, step, value, show, ink) =>
     box.slider({ label, name, min, max, step, value, show, colour: ink, change: () => update() });
   const width = slider("Width d", "width", 2, 10, 1, data.width, (value) => String(2 ** value));
-  const base = slider("Base", "base", 0.5, 6, 0.5, data.base, (value) => whole(10 ** value));
+  const base = slider("Base", "base", 0.5, 6, 0.5, data.base, (value) => (10 ** value).toLocaleString("en", { maximumFractionDigits: 2 }));
   const place = slider("Place i", "place", 0, data.rows - 1 - data.farthest, 1, data.place, String, BLUE);
   const offset = slider("Offset j − i", "offset", 0, data.farthest, 1, data.offset, String, DARK_ORANGE);
 
@@ -85,7 +85,7 @@ Explore.define("sinusoid", "A table of waves, and what its rows know of each oth
     box.say(
       "Rows ", ["i", String(chosen[0])], " and ", ["j", String(chosen[1])], ": dot product ", ["dot", number(dot, 3)],
       " of at most ", ["most", String(most)], `. ${offset.value ? "Move i, and it stays." : "A row with itself: always d/2."} Away from offset 0 it `,
-      ...(rise ? ["falls, then first rises at offset ", ["rise", String(rise)]] : [`does not rise within ${whole(data.search)} places`]),
+      ...(rise ? ["falls, then first rises at offset ", ["rise", String(rise)], rise > data.farthest ? ", beyond the plot" : ""] : [`does not rise within ${whole(data.search)} places`]),
       ". The slowest pair needs ", ["slowest", whole(slowest)], " steps for a turn.",
     );
   }

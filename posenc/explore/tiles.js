@@ -46,6 +46,10 @@ Explore.define("tiles", "One layer reads three tiles", (box, data) => {
     return [letter, { group, cells, verdict }];
   }));
 
+  const DEPENDS = {
+    causal: "under the mask a tile's output depends on which tiles stand before it, not on its place",
+    places: "with positions a tile's output depends on the places of all tiles",
+  };
   let order = [...letters], now = null;
   const swap = (a) => () => { [order[a], order[a + 1]] = [order[a + 1], order[a]]; update(); };
   function shuffle() {
@@ -121,7 +125,7 @@ Explore.define("tiles", "One layer reads three tiles", (box, data) => {
     } else if (moved.length === 0) {
       box.say(`${order.join(" ")} against ${names}: largest change of an output `, largest, ". Every tile kept its numbers. They only stand in another place.");
     } else {
-      box.say(`${order.join(" ")} against ${names}: largest change of an output `, largest, `. Framed numbers are new: here a tile's output depends on its place. Changed: ${moved.join(", ")}.`);
+      box.say(`${order.join(" ")} against ${names}: largest change of an output `, largest, `. Framed numbers are new: ${DEPENDS[mode.value]}. Changed: ${moved.join(", ")}.`);
     }
     glide();
   }
