@@ -128,6 +128,28 @@ def test_killing_everything_kills_only_itself(nursery):
     assert ask(nursery, "return 5") == 5
 
 
+def test_it_ends_at_any_moment_of_its_start(tmp_path):
+    """With its first process killed alone, about one in twenty-five left the second one waiting."""
+    name = str(tmp_path / "library")
+    (tmp_path / "library").mkdir()
+    command = [*sandbox.command(Path(name)), "/usr/bin/sleep", "100"]
+    for moment in range(100):
+        process = subprocess.Popen(command, start_new_session=True, stderr=subprocess.DEVNULL)
+        time.sleep(6e-5 * moment)
+        Nursery.end(SimpleNamespace(process=process))
+        process.wait()
+    deadline = time.monotonic() + 10
+    while left := [p for p in Path("/proc").glob("[0-9]*/cmdline") if name in text_of(p)]:
+        assert time.monotonic() < deadline, left
+        time.sleep(0.1)
+
+
+def text_of(path: Path) -> str:
+    with contextlib.suppress(OSError):
+        return path.read_text(errors="replace")
+    return ""
+
+
 def test_what_it_started_dies_with_it(nursery):
     mark = "posenc-orphan-7301"
     body = (

@@ -11,10 +11,10 @@ import gc
 import json
 import os
 import resource
+import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import IO, Any
 
@@ -109,7 +109,7 @@ class Marker:
         """Close for good, at once, whatever it is doing."""
         self.stopped = True
         if self.process is not None:
-            self.process.kill()
+            self.process.terminate()
         self.close()
 
     def __enter__(self) -> "Marker":
@@ -127,12 +127,14 @@ def main(unsafe: bool, parent: int) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
     if soft == resource.RLIM_INFINITY:
         resource.setrlimit(resource.RLIMIT_DATA, (MOST_MEMORY, hard))
+    told = threading.Event()  # to end at once: by a signal, which must not cut short the start of a sandbox
+    signal.signal(signal.SIGTERM, lambda *_: told.set())
     try:
         nursery = Nursery(unsafe=unsafe)
     except NoSandbox as error:
         _say(out, {"error": str(error)})
         return
-    threading.Thread(target=_end_with_parent, args=(parent, nursery), daemon=True).start()
+    threading.Thread(target=_end_in_time, args=(parent, told, nursery), daemon=True).start()
     gc.freeze()  # what is loaded by now stays: no collection need look at it
     with nursery:
         _say(out, {"walls": nursery.walls})
@@ -140,11 +142,11 @@ def main(unsafe: bool, parent: int) -> None:
             _say(out, grade(json.loads(line), nursery))
 
 
-def _end_with_parent(parent: int, nursery: Nursery) -> None:
+def _end_in_time(parent: int, told: threading.Event, nursery: Nursery) -> None:
     """If the batch is killed, do not mark on for minutes: end, and all that learners' code started with us."""
-    while os.getppid() == parent:
-        time.sleep(0.5)
-    nursery.process.kill()
+    while os.getppid() == parent and not told.wait(0.5):
+        pass
+    nursery.end()
     nursery.temporary.cleanup()
     os._exit(1)
 

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -146,10 +147,19 @@ class Nursery:
         """End a worker, and with it whatever it started."""
         self.socket.sendall(b"k" + pid.to_bytes(8, "little"))
 
+    def end(self) -> None:
+        """End it and all workers, at any moment.
+
+        As a group: while bubblewrap starts, its second process waits for a word of its first, and would wait for ever
+        if the first alone were killed. Until that word comes, both are of one group.
+        """
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+
     def close(self) -> None:
         self.closed.set()
         self.socket.close()
-        self.process.kill()
+        self.end()
         self.process.wait()
         self.temporary.cleanup()
 
