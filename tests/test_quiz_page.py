@@ -112,7 +112,6 @@ def test_paper_asks_all_before_it_answers(tab: Page) -> None:
 def test_the_quiz_is_there_without_scripts(browser: Browser, base_url: str) -> None:  # noqa: F811
     tab = browser.new_page(java_script_enabled=False, base_url=base_url)
     tab.goto(f"{CHAPTER}.html")
-    tab.add_style_tag(content="* { content-visibility: visible !important }")  # as when a reader has come to it
     folded = tab.locator("#quiz details")
     expect(folded).to_have_count(20)
     expect(folded.first.locator("p")).to_be_hidden()
