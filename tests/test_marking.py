@@ -1,5 +1,6 @@
 """Marks of a notebook whose code runs in another process. Odd answers and cheats have a file of their own: the zoo."""
 
+import inspect
 import shutil
 import subprocess
 import sys
@@ -97,6 +98,20 @@ def test_an_error_carries_its_line(only):
     complaint = only("shuffle_rows", cells).report.findings[0].complaint
     assert "AttributeError" in complaint
     assert "line 3 of your function: `return y.nowhere`" in complaint
+
+
+def test_a_tensor_that_only_the_other_process_sees_is_noticed_by_its_size(only):
+    right = inspect.getsource(all_exercises()["window_by_blocks"].reference)
+    head, body = right.split(" -> Tensor:\n")
+    grid = "    torch.ones(queries.shape[-2], queries.shape[-2], dtype=torch.bool)\n"
+    imports = (
+        "import torch\nfrom torch import Tensor\nfrom typing import Callable\nfrom posenc.masks import sliding_window"
+    )
+    got = only("window_by_blocks", [imports, f"{head} -> Tensor:\n{grid}{body}"])
+    assert got.status == "partly"
+    (wrong,) = (finding for finding in got.report.findings if finding.complaint)
+    assert wrong.name.startswith("no tensor of n × n numbers")
+    assert only("window_by_blocks", [imports, right]).status == "correct"
 
 
 def test_what_is_missing_or_broken_is_said(only):

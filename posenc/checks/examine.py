@@ -13,7 +13,18 @@ from typing import Any, Literal
 
 import torch
 
-from posenc.checks.calling import INTERRUPTED, TOO_BUSY, TOO_LONG, Complaint, Outcome, call, capture, is_stub, steady
+from posenc.checks.calling import (
+    INTERRUPTED,
+    TOO_BUSY,
+    TOO_LONG,
+    Complaint,
+    Elsewhere,
+    Outcome,
+    call,
+    capture,
+    is_stub,
+    steady,
+)
 from posenc.checks.compare import compare
 from posenc.checks.exercise import Case, Exercise, Mistake, Property
 
@@ -144,12 +155,13 @@ def _arguments(case: Case, seed: int) -> tuple:
 
 
 def guarded(function: Callable) -> Callable:
-    """The function with the global state put back after each call."""
+    """The function with the global state put back after each call. `is_elsewhere`: it runs in another process."""
 
     def call_and_put_back(*arguments):
         with steady():
             return function(*arguments)
 
+    call_and_put_back.is_elsewhere = issubclass(type(function), Elsewhere)
     return call_and_put_back
 
 
