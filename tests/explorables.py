@@ -45,7 +45,7 @@ class Held:
         return self.page.locator(".explorable")
 
     def control(self, name: str) -> Locator:
-        """The slider, toggle, button or first option of this name."""
+        """The slider, button or first option of this name."""
         return self.root.locator(f"[data-name={name}]").first
 
     def slide(self, name: str, value: float) -> None:

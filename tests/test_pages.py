@@ -1,7 +1,6 @@
 """The pages made from the chapters are what the chapters say, and each of their links leads to the very cell."""
 
 import re
-import shutil
 from pathlib import Path
 
 import pytest
@@ -10,6 +9,7 @@ from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 from playwright.sync_api import sync_playwright
 
+from tools import browser as chromium
 from tools import files, pages, prose, site_toc
 from tools.pages import Chapter, PagesError
 
@@ -25,7 +25,6 @@ MADE = (
     "book/notation",
     "book/status",
 )
-CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
 
 
 # ---- the pages of the book
@@ -240,9 +239,8 @@ def test_every_claim_has_an_address(site: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("paper", ["A4", "Letter"])
 def test_recaps_fit_on_two_sheets_in_a_readable_size(site: Path, base_url: str, paper: str) -> None:
-    executable = next(filter(None, map(shutil.which, CHROMIUM)), None)
-    if executable is None:
-        pytest.skip(f"no browser: none of {', '.join(CHROMIUM)} is installed")
+    if (executable := chromium.executable()) is None:
+        pytest.skip(chromium.MISSING)
     with sync_playwright() as running:
         browser = running.chromium.launch(executable_path=executable, args=["--no-sandbox", "--disable-gpu"])
         tab = browser.new_page()

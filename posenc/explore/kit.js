@@ -3,7 +3,7 @@
 window.Explore ??= (() => {
   const SVG = "http://www.w3.org/2000/svg";
   const INK = "#22262b", FAINT = "#c9c7bf", PAPER = "#fbfaf6";
-  const [BLUE, ORANGE, GREEN, SKY, RED, PINK] = ["#0072b2", "#e69f00", "#009e73", "#56b4e9", "#d55e00", "#cc79a7"];
+  const [BLUE, ORANGE, GREEN, SKY, RED] = ["#0072b2", "#e69f00", "#009e73", "#56b4e9", "#d55e00"];
   const DARK_ORANGE = "#9a6700"; // for sliders: browsers give a light one a dark track
   const AMOUNT = [PAPER, SKY, BLUE, "#00304c"], SIGNED = [BLUE, SKY, PAPER, ORANGE, RED]; // as in posenc/figures.py
   let count = 0;
@@ -89,16 +89,6 @@ window.Explore ??= (() => {
       return { get value() { return group.querySelector(":checked").value; } };
     }
 
-    /** On or off. Returns { value }. */
-    toggle({ label, name, value = false, change = () => {} }) {
-      const option = make("label", {}, make("div", { class: "ex-options" }, this.controls));
-      const input = make("input", { type: "checkbox", "data-name": name }, option);
-      input.checked = value;
-      input.addEventListener("change", () => change(input.checked));
-      make("span", {}, option, label);
-      return { input, get value() { return input.checked; } };
-    }
-
     /** Buttons in one line: [words, name, press] each. */
     buttons(...each) {
       const line = make("div", { class: "ex-buttons" }, this.controls);
@@ -128,10 +118,10 @@ window.Explore ??= (() => {
   }
 
   /** A plot with axes. Returns { x, y, line, area }: scales from data to the drawing, and a function that draws a line. */
-  function plot(svg, { x: [x0, x1], y: [y0, y1], xlabel, ylabel, left = 46, top = 12, right = 10, bottom = 40, log = false, xticks, yticks }) {
+  function plot(svg, { x: [x0, x1], y: [y0, y1], xlabel, ylabel, right = 10, bottom = 40, xticks, yticks }) {
     const [, , width, height] = svg.getAttribute("viewBox").split(" ").map(Number);
-    const flat = log ? Math.log : (value) => value;
-    const x = (value) => left + ((flat(value) - flat(x0)) / (flat(x1) - flat(x0))) * (width - left - right);
+    const left = 46, top = 12;
+    const x = (value) => left + ((value - x0) / (x1 - x0)) * (width - left - right);
     const y = (value) => height - bottom - ((value - y0) / (y1 - y0)) * (height - top - bottom);
     const axes = draw("g", {}, svg);
     for (const at of xticks ?? ticks(x0, x1)) {
@@ -167,5 +157,5 @@ window.Explore ??= (() => {
     }
   }
 
-  return { define, make, draw, number, colour, ticks, plot, INK, FAINT, PAPER, BLUE, ORANGE, DARK_ORANGE, GREEN, SKY, RED, PINK };
+  return { define, make, draw, number, colour, plot, INK, FAINT, PAPER, BLUE, ORANGE, DARK_ORANGE, GREEN, SKY, RED };
 })();
