@@ -868,7 +868,7 @@ def _texts(n: int, window: int, *front: int, dtype=torch.float64) -> Callable[[G
 def _stays_small(answer: Callable, g: Generator) -> Complaint:
     asked: list[tuple[int, int]] = []
 
-    def watching(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
+    def watching(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None = None) -> Tensor:
         asked.append((queries.shape[-2], keys.shape[-2]))
         return attention(queries, keys, values, mask)
 
