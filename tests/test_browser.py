@@ -37,6 +37,15 @@ SETTLED = """async () => {
         "* { transition: none !important; animation: none !important; content-visibility: visible !important }";
     document.head.append(still);
 }"""
+CHANGE_THEME = """() => {
+    const place = () => [document.documentElement.scrollHeight, scrollY];
+    const before = place();
+    const button = document.querySelector(".theme-switch-button");
+    button.dispatchEvent(new PointerEvent("pointerdown", {bubbles: true}));
+    button.click();
+    document.body.dispatchEvent(new PointerEvent("pointerdown", {bubbles: true}));  // somewhere else, at once
+    return [before, document.querySelectorAll("[data-away]").length, place()];
+}"""
 FIGURES = "() => [...document.querySelectorAll('article img')].map(picture => picture.src)"
 UNSET_FORMULAS = """() => [...document.querySelectorAll("article .math")]
     .filter(box => !box.querySelector("mjx-container") || box.querySelector("mjx-merror, [data-mjx-error]"))
@@ -311,7 +320,7 @@ def test_search_finds_the_chapter_while_one_types(fresh: Page) -> None:
     fresh.keyboard.type("equivariance", delay=10)
     result = fresh.locator(f'#pst-search-dialog #search-results a[href*="{CHAPTER}"]').first
     result.wait_for()
-    assert barriers(fresh) == []
+    assert barriers(fresh, "#pst-search-dialog") == []  # the page behind it is dimmed
     result.click()
     assert CHAPTER in fresh.url
 
@@ -376,6 +385,53 @@ def test_theme_button_turns_the_page_dark(fresh: Page) -> None:
             break
         fresh.locator(".theme-switch-button").click()
     assert fresh.evaluate("document.documentElement.dataset.theme") == "dark"
+
+
+def test_theme_changes_first_where_one_looks_and_then_everywhere(fresh: Page) -> None:
+    fresh.set_viewport_size(PHONE)
+    fresh.goto("chapters/09_longer_contexts.html")
+    fresh.wait_for_function("() => 'ready' in document.documentElement.dataset")
+    fresh.evaluate("scrollTo(0, 0.4 * document.documentElement.scrollHeight)")
+    fresh.wait_for_timeout(300)
+    before, passed_over, after = fresh.evaluate(CHANGE_THEME)
+    assert passed_over > 30
+    assert after == before  # nothing moves
+    fresh.wait_for_function("() => !document.querySelector('[data-away]')")
+    first, last = fresh.evaluate(
+        """() => {
+            const texts = [...document.querySelectorAll("article section > p")];
+            return [texts.at(0), texts.at(-1)].map(text => getComputedStyle(text).color);
+        }"""
+    )
+    assert first == last
+
+
+def test_search_goes_when_a_reader_goes_on(fresh: Page) -> None:
+    fresh.goto("book/intro.html")
+    address, searching = fresh.url, "document.querySelector('#pst-search-dialog').open"
+
+    def search() -> None:
+        fresh.keyboard.press("Control+k")
+        assert fresh.evaluate(searching)
+        assert fresh.evaluate("document.activeElement.matches('#pst-search-dialog input')")
+
+    search()
+    fresh.keyboard.press("Escape")
+    assert not fresh.evaluate(searching)
+
+    search()
+    link = fresh.locator('.bd-docs-nav a[href*="how_to_use"]').bounding_box()
+    fresh.mouse.click(link["x"] + 5, link["y"] + 5)
+    assert not fresh.evaluate(searching)
+    fresh.wait_for_timeout(200)
+    assert fresh.url == address  # the touch that closes it follows no link below it
+    fresh.mouse.click(link["x"] + 5, link["y"] + 5)
+    fresh.wait_for_url(lambda url: url != address)
+
+    search()
+    for _ in range(5):
+        fresh.keyboard.press("Tab")
+    assert not fresh.evaluate(searching)
 
 
 def test_map_of_the_doors_is_one_picture_at_every_width(fresh: Page) -> None:

@@ -25,6 +25,7 @@ SCRIPT = re.compile(r"<script (?=[^>]*\bsrc=)(?![^>]*\b(?:defer|async)\b)")
 OPTION = re.compile(r"<script>(?=DOCUMENTATION_OPTIONS\.)")  # changes what a waiting script sets, so it waits too
 INDEX = re.compile(r"<script[^>]*searchindex\.js[^>]*></script>")
 PRELOAD = re.compile(r'<link rel="preload" as="script"[^>]*>\s*')
+TOOLTIP = re.compile(r' data-bs-placement="\w+" data-bs-toggle="tooltip"')
 STYLES = ("styles/*.css", "mystnb*.css")  # of the theme, below _static
 IMPORT = re.compile(r'@import "([\w./-]+\.css)";')
 RELATIVE = re.compile(r"""url\(["']?(?!["']?(?:data:|https?:|/|#))""")
@@ -43,11 +44,17 @@ def without_preloads(html: str) -> str:
     return PRELOAD.sub("", html)
 
 
+def without_tooltips(html: str) -> str:
+    """A button's name is shown by the browser itself: the theme's way lays out the page for it, at each touch."""
+    return TOOLTIP.sub("", html).replace(" data-bs-title=", " title=")
+
+
 def slim_page(app: Sphinx, page: str, _template: str, context: dict[str, Any], doctree: nodes.document | None) -> None:
     """Give the template what it needs, and slim the page's text."""
     hasty = page == "search"  # its scripts rely on one another at once
     context["patient"] = (lambda html: html) if hasty else patient
     context["without_preloads"] = without_preloads
+    context["without_tooltips"] = without_tooltips
     if doctree is None:
         return
     files = {name: Path(app.srcdir) / uri for uri, name in app.builder.images.items()}

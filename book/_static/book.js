@@ -1,5 +1,6 @@
 // Small repairs of what the theme leaves undone. Every page works without them.
 
+const BLOCKS = "#main-content .bd-article :is(section, blockquote) > :is(p, ul, ol, dl, blockquote, details, div)";
 const BOXES = "div.math, span.math, .bd-article .output";
 
 /** A box that scrolls sideways must be reachable by keyboard. The theme sees to code and tables, not to formulas. */
@@ -78,16 +79,77 @@ function cleanSearchResults() {
   };
 }
 
+/**
+ * A change of the whole page is drawn first where one looks: what is off the screen is passed over for one picture, and
+ * then brought up to date, the nearest first, a few at a time.
+ */
+function drawFirstWhatIsSeen() {
+  const changesAll = ({ target }) => target.closest?.(".theme-switch-button");
+  let found = [];
+  // Look when it is touched, and mark when everything else is changed: else the page would be laid out in between.
+  document.addEventListener("pointerdown", (event) => (found = changesAll(event) ? blocksOffScreen() : []));
+  document.addEventListener("click", (event) => {
+    if (!changesAll(event)) return;
+    const away = found;
+    for (const block of away) block.dataset.away = "";
+    const bringBack = () => {
+      for (const block of away.splice(0, 12)) delete block.dataset.away;
+      if (away.length) setTimeout(bringBack);
+    };
+    requestAnimationFrame(() => setTimeout(bringBack));
+  });
+}
+
+/** The page's blocks that are above or below the screen, the nearest first. */
+function blocksOffScreen() {
+  const distance = (block) => {
+    const { top, bottom } = block.getBoundingClientRect();
+    return Math.max(-bottom, top - window.innerHeight);
+  };
+  const blocks = [...document.querySelectorAll(BLOCKS)].map((block) => [block, distance(block)]);
+  const away = blocks.filter(([, far]) => far > 0).sort(([, one], [, other]) => one - other);
+  return away.map(([block]) => block);
+}
+
+/**
+ * The search lies over the page, and does not take it away: a page that cannot be touched any more is styled anew as a
+ * whole, which a slow phone feels. So it closes by itself when a reader presses Escape, goes on, or touches the page.
+ */
+function openSearchLightly() {
+  const dialog = document.querySelector("#pst-search-dialog");
+  if (!dialog) return;
+  const outside = (node) => dialog.open && node && !dialog.contains(node);
+  dialog.showModal = () => {
+    dialog.show();
+    dialog.querySelector("input").focus();
+  };
+  dialog.addEventListener("keydown", ({ key }) => key === "Escape" && dialog.close());
+  dialog.addEventListener("focusout", ({ relatedTarget }) => outside(relatedTarget) && dialog.close());
+  let closing = false; // the touch that closes it follows no link below it
+  document.addEventListener("pointerdown", ({ target }) => (closing = outside(target)), true);
+  const touchPage = (event) => {
+    if (!closing) return;
+    closing = false;
+    event.preventDefault();
+    event.stopPropagation();
+    dialog.close();
+  };
+  document.addEventListener("click", touchPage, true);
+}
+
 document.addEventListener("DOMContentLoaded", async () => {
   nameFoldButtons();
   prepareForPaper();
   cleanSearchResults();
   loadIndexWhenSearching();
+  openSearchLightly();
+  drawFirstWhatIsSeen();
   await window.MathJax?.startup?.promise;
   await document.fonts.ready; // lines are as high as they will stay
   delete document.documentElement.dataset.typesetting; // also if MathJax did not come: then one reads the source
   await letAllScroll();
   document.documentElement.dataset.ready = "";
+  delete document.documentElement.dataset.returned; // the place is found, and each block remembers its height
   window.addEventListener("resize", letAllScroll);
   document.addEventListener("toggle", ({ target }) => letScroll([...target.querySelectorAll(BOXES)]), true);
 });
