@@ -12,10 +12,10 @@ BRANCH ?= main
 unexport MPLBACKEND
 
 # Two notebooks or test files run side by side on two cores: more threads each would only wait for one another.
-test notebooks exercises: export OMP_NUM_THREADS = 1
+test oldest newest notebooks exercises: export OMP_NUM_THREADS = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help book serve pdf comfort test notebooks exercises pages mutants bench release lock repository clean
+.PHONY: help book serve pdf comfort test oldest newest links notebooks exercises pages mutants broken margins bench release lock repository clean
 
 help: ## list these commands
 	@echo "make COMMAND, where COMMAND is"
@@ -64,6 +64,33 @@ test: book ## everything: site, style, tests, every notebook re-run and compared
 	  -p tools.durations --nbval --nbval-kernel-name=reader --nbval-cell-timeout=120
 	$(BIN)/python -m tools.budget
 
+# The tests that need neither the site nor the grader nor libraries that a reader lacks, and every notebook alone.
+ELSEWHERE := $(wildcard tests/test_chapter_*.py) $(patsubst %,tests/test_%.py, \
+  attention chapters checks decode device doctor exercises figures model production quiz symmetry)
+define elsewhere
+$(1)/bin/python -m pytest $(ELSEWHERE) -n 2 --dist loadfile
+$(1)/bin/python -m tools.colab --elsewhere
+endef
+
+.oldest/.installed: requirements-oldest.txt pyproject.toml
+	$(PYTHON) -m venv --clear .oldest
+	.oldest/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-oldest.txt
+	.oldest/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
+	@touch $@
+
+oldest: .oldest/.installed ## library and notebooks on the oldest versions that pyproject.toml allows, in .oldest
+	$(call elsewhere,.oldest)
+
+newest: ## library and notebooks on the newest releases there are, in .newest
+	$(PYTHON) -m venv --clear .newest
+	sed '/^#/d; s/==.*//' requirements-oldest.txt > .newest/requirements.txt
+	.newest/bin/python -m pip install --quiet --disable-pip-version-check --upgrade -r .newest/requirements.txt
+	.newest/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
+	$(call elsewhere,.newest)
+
+links: $(STAMP) ## ask every address of another site whether it is still there
+	$(BIN)/python -m tools.links
+
 notebooks: $(STAMP) ## run notebooks and store their outputs (PATHS="chapters/01_….ipynb", all if left out)
 	$(BIN)/python -m tools.notebooks $(PATHS)
 
@@ -75,6 +102,12 @@ pages: $(STAMP) ## make the pages that collect claims, red flags, recaps and que
 
 mutants: $(STAMP) ## break every solution a little, and count what the checks notice
 	$(BIN)/python -m tools.mutants
+
+margins: $(STAMP) ## how far the chapters' assertions are from their limits, over seeds, threads and kernels (PATHS)
+	$(BIN)/python -m tools.margins $(PATHS)
+
+broken: $(STAMP) ## break every part of the library a little, and see which test, exercise or chapter notices
+	$(BIN)/python -m tools.library_mutants
 
 bench: $(STAMP) ## the library beside others, to book/benchmarks.md; and how fast a class is graded
 	$(BIN)/python -m bench

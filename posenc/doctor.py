@@ -13,8 +13,9 @@ import re
 import shutil
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import metadata, util
+from itertools import chain
 from pathlib import Path
 from types import ModuleType
 from typing import Literal
@@ -22,8 +23,7 @@ from typing import Literal
 import posenc
 
 PYTHON = (3, 11)
-# What a reader needs, each from the oldest version that the book supports.
-NEEDED = {"numpy": (2, 0), "torch": (2, 6), "matplotlib": (3, 8), "ipython": (7, 34)}
+NEEDED = ("numpy", "torch", "matplotlib", "ipython")
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 Verdict = Literal["ok", "missing", "note"]
@@ -42,8 +42,10 @@ class Finding:
 def reader() -> Iterator[Finding]:
     """What running the notebooks takes."""
     yield python()
-    for package, oldest in NEEDED.items():
-        yield needed(package, oldest)
+    oldest = supported()
+    for package in NEEDED:
+        yield needed(package, oldest.get(package, ""))
+    yield for_chapter_13(needed("transformers", oldest.get("transformers", "")))
     yield library()
     yield device()
     yield Finding("ok", "Colab", "yes" if in_colab() else "no")
@@ -68,15 +70,34 @@ def python() -> Finding:
     return Finding("ok", "Python", version)
 
 
-def needed(package: str, oldest: tuple[int, ...]) -> Finding:
-    """Whether a package is there, new enough and importable."""
+def supported() -> dict[str, str]:
+    """The oldest version that the book supports of each package that it names.
+
+    Declared in the pyproject.toml of a checkout, and in what an installation noted; empty where neither is there.
+    """
+    path = _folder().parent / "pyproject.toml"
+    if path.is_file() and sys.version_info >= PYTHON:
+        import tomllib  # which an older Python lacks
+
+        project = tomllib.loads(path.read_text(encoding="utf-8"))["project"]
+        declared = [*project["dependencies"], *chain(*project["optional-dependencies"].values())]
+    elif installed("posenc"):
+        declared = metadata.requires("posenc") or []
+    else:
+        declared = []
+    ranges = (re.match(r"([\w-]+) *>= *([\d.]+)", each) for each in declared)
+    return {found[1]: found[2] for found in ranges if found}
+
+
+def needed(package: str, oldest: str) -> Finding:
+    """Whether a package is there, importable and, if `oldest` is not empty, new enough."""
     version = installed(package)
-    requirement = f'"{package}>={_dotted(oldest)}"'
+    requirement = f'"{package}>={oldest}"' if oldest else package
     if version is None:
         return Finding("missing", package, "not installed", f"python -m pip install {requirement}")
-    if _numbers(version) < oldest:
+    if older(version, oldest):
         mend = f"python -m pip install --upgrade {requirement}"
-        return Finding("missing", package, f"{version} is older than {_dotted(oldest)}", mend)
+        return Finding("missing", package, f"{version} is older than {oldest}", mend)
     module = imported("IPython" if package == "ipython" else package)
     if isinstance(module, str):
         mend = f"python -m pip install --force-reinstall {requirement}"
@@ -84,9 +105,16 @@ def needed(package: str, oldest: tuple[int, ...]) -> Finding:
     return Finding("ok", package, version)
 
 
+def for_chapter_13(finding: Finding) -> Finding:
+    """What one chapter needs keeps nobody from the others."""
+    if finding.verdict == "ok":
+        return finding
+    return replace(finding, verdict="note", says=f"{finding.says}; only chapter 13 needs it")
+
+
 def library() -> Finding:
     """Which posenc Python finds: the files of a checkout, or a copy that an installation made."""
-    folder = Path(posenc.__file__).resolve().parent
+    folder = _folder()
     checkout = (folder.parent / "pyproject.toml").is_file()
     says = f"{posenc.__version__}, {'the checkout' if checkout else 'an installed copy'} in {folder}"
     if checkout and installed("posenc") is None:
@@ -128,6 +156,15 @@ def imported(module: str) -> ModuleType | str:
         return importlib.import_module(module)
     except Exception as error:  # a broken package may raise anything
         return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+
+
+def older(version: str, oldest: str) -> bool:
+    """Whether a version comes before `oldest`. None comes before an empty one."""
+    return _numbers(version) < _numbers(oldest)
+
+
+def _folder() -> Path:
+    return Path(posenc.__file__).resolve().parent
 
 
 def _numbers(version: str) -> tuple[int, ...]:

@@ -21,6 +21,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from posenc import doctor
 from posenc.absolute import Sinusoidal, frequencies, sinusoids, to_halves, to_interleaved
 from posenc.attention import Cache, masked_softmax
 from posenc.contexts import Layer, Temperature, interpolated, llama3, yarn_factor, yarn_in_code
@@ -925,9 +926,10 @@ def library() -> ModuleType:
             "This page reads the models of transformers, which is not installed here. "
             "Run `pip install transformers` (in a notebook: `%pip install transformers`), then start again."
         ) from missing
-    if not hasattr(transformers.LlamaConfig(), "rope_parameters"):
+    oldest = doctor.supported().get("transformers", "")
+    if doctor.older(transformers.__version__, oldest):
         raise ImportError(
-            f"This page reads settings called `rope_parameters`, which transformers {transformers.__version__} lacks. "
+            f"This page reads the code of transformers {oldest} or newer; here is {transformers.__version__}. "
             "Run `pip install --upgrade transformers` (in a notebook with %pip), then start again."
         )
     transformers.logging.set_verbosity_error()

@@ -67,9 +67,9 @@ def test_without_transformers_one_sentence_says_what_to_do(monkeypatch):
 
 
 def test_an_old_version_is_told_to_be_upgraded(monkeypatch):
-    old = types.SimpleNamespace(LlamaConfig=object, __version__="4.50.0")
+    old = types.SimpleNamespace(__version__="4.50.0")
     monkeypatch.setattr(production.importlib, "import_module", lambda name: old)
-    with pytest.raises(ImportError, match=r"transformers 4.50.0 lacks. Run `pip install --upgrade transformers`"):
+    with pytest.raises(ImportError, match=r"or newer; here is 4.50.0. Run `pip install --upgrade transformers`"):
         production.library()
 
 

@@ -1,8 +1,10 @@
 """`python -m posenc doctor` tells a reader whether the notebooks can run, also where almost nothing is installed."""
 
+import itertools
 import os
 import subprocess
 import sys
+import tomllib
 from importlib import metadata
 from pathlib import Path
 
@@ -53,10 +55,54 @@ def test_one_missing_package_is_enough_to_fail(monkeypatch: pytest.MonkeyPatch) 
 
 def test_package_that_is_too_old_is_named_with_its_version(monkeypatch: pytest.MonkeyPatch) -> None:
     real = metadata.version
-    monkeypatch.setattr(metadata, "version", lambda name: "1.26.4" if name == "numpy" else real(name))
+    monkeypatch.setattr(metadata, "version", lambda name: "1.25.2" if name == "numpy" else real(name))
+    oldest = declared()["numpy"]
     numpy = verdicts()["numpy"]
-    assert (numpy.verdict, numpy.says) == ("missing", "1.26.4 is older than 2.0")
-    assert numpy.mend == 'python -m pip install --upgrade "numpy>=2.0"'
+    assert (numpy.verdict, numpy.says) == ("missing", f"1.25.2 is older than {oldest}")
+    assert numpy.mend == f'python -m pip install --upgrade "numpy>={oldest}"'
+    monkeypatch.setattr(metadata, "version", lambda name: f"{oldest}+cpu" if name == "numpy" else real(name))
+    assert verdicts()["numpy"].verdict == "ok"
+
+
+def declared() -> dict[str, str]:
+    """The lower bounds in pyproject.toml, read as TOML."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    listed = [*project["dependencies"], *itertools.chain(*project["optional-dependencies"].values())]
+    return dict(each.split(">=") for each in listed if ">=" in each)
+
+
+def test_what_is_old_is_declared_once_and_known_to_a_checkout_and_to_a_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert doctor.supported() == declared()
+    assert {*doctor.NEEDED, "transformers"} == declared().keys()
+    copy = tmp_path / "posenc" / "__init__.py"
+    monkeypatch.setattr(doctor.posenc, "__file__", str(copy))
+    assert doctor.supported() == declared(), "what the installation of the checkout noted"
+    noted = ["numpy>=7.5", 'ipython>=8; extra == "grade"', "tqdm"]
+    monkeypatch.setattr(metadata, "requires", lambda _: noted)
+    assert doctor.supported() == {"numpy": "7.5", "ipython": "8"}
+    monkeypatch.setattr(doctor, "installed", lambda _: None)
+    assert doctor.supported() == {}
+    assert doctor.needed("numpy", "").mend == "python -m pip install numpy"
+
+
+def test_the_oldest_python_is_the_declared_one() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert project["requires-python"] == f">={'.'.join(map(str, doctor.PYTHON))}"
+
+
+@pytest.mark.parametrize("version", [None, "4.57.1"])
+def test_what_one_chapter_needs_keeps_nobody_from_the_others(
+    version: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = doctor.installed
+    monkeypatch.setattr(doctor, "installed", lambda name: version if name == "transformers" else real(name))
+    finding = verdicts()["transformers"]
+    assert finding.verdict == "note"
+    assert finding.says.endswith("; only chapter 13 needs it")
+    assert "transformers>=" in finding.mend
+    assert doctor.main() == 0
 
 
 def test_package_that_is_there_but_broken_is_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

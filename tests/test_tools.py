@@ -12,7 +12,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-import yaml
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
@@ -416,18 +415,6 @@ def test_make_without_a_fit_python_says_what_to_install(tmp_path: Path) -> None:
         assert run.returncode != 0
         assert advice in run.stderr
         assert not (tmp_path / ".venv").exists()
-
-
-def test_workflows_are_yaml_and_run_what_a_person_would_run() -> None:
-    flows = {path.stem: yaml.safe_load(path.read_text()) for path in (files.ROOT / ".github/workflows").glob("*.yml")}
-    assert flows.keys() == {"test", "publish", "colab"}
-    commands = {
-        name: [step.get("run", "") for job in flow["jobs"].values() for step in job["steps"]]
-        for name, flow in flows.items()
-    }
-    assert ".ci/run" in commands["test"]
-    assert "make book" in commands["publish"]
-    assert flows["test"]["jobs"]["test"]["strategy"]["matrix"]["python"] == ["3.11", "3.12", "3.13"]
 
 
 def test_ci_runs_the_test_command_of_the_readme() -> None:

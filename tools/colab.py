@@ -1,9 +1,11 @@
 """Run notebooks as Colab runs them: each alone in an empty folder, in a kernel that has `google.colab` imported.
 
-`python -m tools.colab` is for Colab's own image, where the package is real (the weekly workflow). The tests call
-`run` with the Python of a bare environment and a stand-in for the package.
+`python -m tools.colab` is for Colab's own image, where the package is real (the weekly workflow); with `--elsewhere`
+for any other environment that has the library. The tests call `run` with the Python of a bare environment and a
+stand-in for the package.
 """
 
+import argparse
 import json
 import os
 import sys
@@ -15,10 +17,11 @@ import nbformat
 from jupyter_client.kernelspec import KernelSpecManager
 from jupyter_client.manager import AsyncKernelManager
 from nbclient import NotebookClient
-from nbclient.exceptions import CellExecutionError
+from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 from nbformat import NotebookNode
 
-ROOT = Path(__file__).resolve().parent.parent
+from tools import files
+
 _KERNEL = "from ipykernel.kernelapp import launch_new_instance; launch_new_instance()"
 
 
@@ -41,14 +44,17 @@ def run(path: Path, python: str, environment: Mapping[str, str], *, in_colab: bo
 
 
 def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--elsewhere", action="store_true", help="without google.colab: the library is installed here")
+    arguments = parser.parse_args()
     failed = 0
-    for path in sorted([*ROOT.glob("chapters/*.ipynb"), *ROOT.glob("exercises/*.ipynb")]):
+    for path in files.notebooks():
         try:
-            run(path, sys.executable, os.environ)
-            print(f"passed  {path.relative_to(ROOT)}", flush=True)
-        except CellExecutionError as error:
+            run(path, sys.executable, os.environ, in_colab=not arguments.elsewhere)
+            print(f"passed  {files.name(path)}", flush=True)
+        except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
             failed += 1
-            print(f"FAILED  {path.relative_to(ROOT)}\n{error}", flush=True)
+            print(f"FAILED  {files.name(path)}\n{error}", flush=True)
     return 1 if failed else 0
 
 
