@@ -7,8 +7,11 @@ from torch.nn import functional as F
 
 from posenc.attention import Attention, attention, masked_softmax
 from posenc.encoding import NoPE, PositionEncoding, RowNumber, Together
-from posenc.masks import Causal, causal, chunked, sliding_window
+from posenc.grids import Flattened, traversal
+from posenc.masks import Causal, Given, causal, chunked, sliding_window
+from posenc.relative import ALiBi
 from posenc.symmetry import difference, equivariance_error, random_permutation
+from posenc.windows import ALiBi2D
 
 
 def normal(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -75,6 +78,13 @@ def test_bad_input_gets_an_error_that_says_what_to_do(make, words):
         make()
 
 
+def test_a_layer_is_four_matrices_and_one_head_unless_it_is_told():
+    layer = Attention(8)
+    assert (layer.n_heads, layer.head_dim) == (1, 8)
+    names = [f"to_{name}.weight" for name in ("queries", "keys", "values", "output")]
+    assert {name: tuple(p.shape) for name, p in layer.named_parameters()} == dict.fromkeys(names, (8, 8))
+
+
 # --- Masks
 
 
@@ -85,6 +95,9 @@ def test_masks_for_six_positions():
     assert chunked(i, i, 3).int().tolist()[4] == [0, 0, 0, 1, 1, 0]
     assert torch.equal(sliding_window(i, i, 6), causal(i, i))
     assert torch.equal(chunked(i, i, 6), causal(i, i))
+    alone = torch.eye(6, dtype=torch.bool)
+    assert torch.equal(chunked(i, i, 1), alone)
+    assert torch.equal(sliding_window(i, i, 1), alone)
 
 
 def test_masks_follow_positions_not_storage_order():
@@ -161,3 +174,26 @@ def test_row_number_survives_layer_norm():
     x = normal(6, 8)
     moved = RowNumber().tokens(x, torch.arange(6))
     assert difference(F.layer_norm(moved, (8,)), F.layer_norm(x, (8,))) > 0.1
+
+
+def test_row_number_goes_into_the_first_feature_alone():
+    moved = RowNumber().tokens(torch.ones(2, 3, 4), torch.tensor([0, 5, -2]))
+    assert moved[..., 0].tolist() == [[1, 6, -1]] * 2
+    assert torch.equal(moved[..., 1:], torch.ones(2, 3, 3))
+    assert RowNumber().tokens(torch.zeros(1, 2), torch.tensor([7])).tolist() == [[7, 0]]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Given(torch.ones(3, 3, dtype=torch.bool)),
+        lambda: ALiBi(2),
+        lambda: ALiBi2D(2),
+        lambda: Flattened(NoPE(), traversal(2, 2, "snake"), columns=2),
+    ],
+    ids=["given", "ALiBi", "2-D ALiBi", "flattened"],
+)
+def test_what_is_given_or_computed_goes_along_and_is_not_stored_with_the_weights(make):
+    encoding = make()
+    assert encoding.state_dict() == {}
+    assert list(encoding.buffers()), "it would stay behind when the model moves to another device"

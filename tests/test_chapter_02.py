@@ -78,6 +78,8 @@ def test_deep_sets_is_invariant_and_sees_counts():
     assert invariance_error(model, x, torch.randperm(7)) < 1e-12
     assert model(x).shape == (5, 2)
     must_break(difference(model(x), model(x.repeat(1, 2, 1))))
+    below = -torch.ones(1, 4, 3, dtype=torch.float64)
+    must_break(difference(model(below), model(2 * below)))
 
 
 def test_shares_are_all_that_an_encoder_without_positions_sees():

@@ -82,6 +82,7 @@ def test_slopes_equal_the_authors_recipe(n_heads):
 
 def test_slopes_of_eight_heads_are_halves_quarters_and_so_on():
     assert alibi_slopes(8).tolist() == [2.0**-k for k in range(1, 9)]
+    assert alibi_slopes(2, 0.5).tolist() == [2**-0.25, 2**-0.5]
     with pytest.raises(ValueError, match="at least 1"):
         alibi_slopes(0)
 

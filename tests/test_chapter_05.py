@@ -131,7 +131,9 @@ def test_resizing_the_reserved_rows_as_well_is_something_else():
 
 def test_resizing_refuses_what_cannot_be():
     table = normal(4, 3)
-    for arguments, words in (((6, "nearest"), "linear"), ((0,), "n_new >= 1"), ((6, "linear", 4), "reserved < 4")):
+    refused = [((6, "nearest"), "linear"), ((0,), "n_new >= 1")]
+    refused += [((6, "linear", reserved), "0 <= reserved < 4") for reserved in (4, -1)]
+    for arguments, words in refused:
         with pytest.raises(ValueError, match=words):
             resize_table(table, *arguments)
 

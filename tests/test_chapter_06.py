@@ -69,6 +69,30 @@ def test_numbers_moved_equal_vectors_gathered(heads):
     assert difference(relative_values(weights, table, rows), expected) < TINY
 
 
+@pytest.mark.parametrize("n_heads", [None, 2])
+def test_shaws_doors_equal_the_papers_formula_pair_by_pair(n_heads):
+    torch.manual_seed(0)
+    scheme = Shaw(6, clip=2, n_heads=n_heads).double()
+    queries, keys, values = normal(2, 3, 6), normal(2, 5, 6, seed=1), normal(2, 5, 6, seed=2)
+    weights = normal(2, 3, 5, seed=3).softmax(dim=-1)
+    at, of_keys = torch.tensor([1, 2, 9]), torch.arange(5)
+    scores = scheme.scores(queries @ keys.mT / 6**0.5, queries, keys, at, of_keys)
+    mixed = scheme.values(weights, values, at, of_keys)
+    for h in range(2):
+        of_key, of_value = (t if n_heads is None else t[h] for t in (scheme.key_table, scheme.value_table))
+        for i in range(3):
+            rows = [min(max(j - int(at[i]), -2), 2) + 2 for j in range(5)]
+            assert difference(scores[h, i], (keys[h] + of_key[rows]) @ queries[h, i] / 6**0.5) < TINY
+            assert difference(mixed[h, i], weights[h, i] @ (values[h] + of_value[rows])) < TINY
+
+
+def test_tables_start_small():
+    torch.manual_seed(0)
+    scheme, xl = Shaw(64, clip=40), TransformerXL(1024, 4)
+    for start, std in ((scheme.key_table, 1 / 8), (scheme.value_table, 1 / 8), (xl.u, 0.1), (xl.v, 0.1)):
+        assert start.std().item() == pytest.approx(std, rel=0.06)
+
+
 @pytest.mark.parametrize("kind", [ShawKeys, Shaw])
 def test_one_table_for_each_head_equals_the_shared_one_if_they_hold_the_same(kind):
     torch.manual_seed(0)
@@ -186,6 +210,8 @@ def test_disentangled_scores_equal_the_formula_pair_by_pair(as_released):
             third = delta(a, b) if as_released else delta(b, a)
             total = queries[i] @ keys[j] + queries[i] @ offset_keys[delta(a, b)] + keys[j] @ offset_queries[third]
             assert abs(got[i, j] - total / 12**0.5) < TINY
+    without_a_word = disentangled_scores(queries, keys, offset_queries, offset_keys, at, of_keys)
+    assert as_released or torch.equal(without_a_word, got)
 
 
 # --- the task

@@ -103,6 +103,36 @@ def test_fire_is_its_formula_and_reads_shares():
             assert difference(got[:, 0, j], expected) < 1e-6
 
 
+def test_fire_counts_keys_to_the_right_as_near_and_its_numbers_without_their_signs():
+    torch.manual_seed(0)
+    fire, zero, at = Fire(3, threshold=10.0).double(), torch.zeros(3, 5, 5, dtype=torch.float64), torch.arange(5)
+    bias = fire.scores(zero, zero, zero, at, at).detach()
+    for i in range(5):
+        assert difference(bias[:, i, i:], bias[:, i, i : i + 1].expand(3, 5 - i)) < 1e-12
+    with torch.no_grad():
+        near, half, far = fire.network(torch.tensor([[0.0], [0.5], [1.0]], dtype=torch.float64))
+        must_break(difference(near + far, 2 * half))  # no straight line
+        fire.c.neg_(), fire.threshold.neg_()
+    assert torch.equal(fire.scores(zero, zero, zero, at, at), bias)
+
+
+def test_what_is_not_said_is_as_in_the_papers():
+    offsets = torch.arange(-300, 301)
+    assert torch.equal(t5_bucket(offsets), t5_bucket(offsets, 32, 128, True))
+    table = T5Bias(1).requires_grad_(False)
+    table.table.copy_(torch.arange(32.0).unsqueeze(-1))
+    assert torch.equal(table.bias(offsets.view(1, 1, -1)).flatten(), t5_bucket(offsets).float())
+    fire = Fire(2)
+    assert (fire.threshold.item(), fire.c.item()) == (512, pytest.approx(0.1))
+
+
+@pytest.mark.parametrize("encoding", [ALiBi(1), KerpleLog(1)], ids=["ALiBi", "KERPLE"])
+def test_scores_without_an_axis_for_the_heads_are_refused(encoding):
+    for scores in (torch.zeros(3, 3), torch.zeros(1, 3)):
+        with pytest.raises(ValueError, match="heads"):
+            encoding.scores(scores, scores, scores, torch.arange(len(scores)), torch.arange(3))
+
+
 def test_tables_and_parameters_get_gradients():
     for encoding in (T5Bias(2, 8, 20), KerpleLog(2), Gaussian(2), Fire(2, 4.0)):
         zero, places = torch.zeros(2, 40, 40), torch.arange(40)
@@ -143,11 +173,13 @@ def test_keys_that_hold_counts_from_the_last_key():
     assert keys_that_hold(weights, 0.19) == 1
     assert keys_that_hold(weights, 0.45) == 2
     assert keys_that_hold(weights, 0.99) == 3
+    assert keys_that_hold(torch.tensor([[0.25, 0.25, 0.5]]), 0.5) == 1
+    assert keys_that_hold(torch.tensor([[0.25, 0.25, 0.5]]), 0.75) == 2
     alike = (-alibi_slopes(8).view(-1, 1, 1) * torch.arange(4095, -1, -1)).softmax(-1)
     assert keys_that_hold(alike).tolist() == [10, 19, 37, 74, 148, 295, 590, 1179]
 
 
-@pytest.mark.parametrize("arguments", [(0.0,), (-1.0,), (0.5, -1.0), (0.5, 0.0, 1.0), (math.nan,)])
+@pytest.mark.parametrize("arguments", [(0.0,), (-1.0,), (0.5, -1.0), (0.5, 0.0, 1.0), (0.5, 0.0, 0.0), (math.nan,)])
 def test_horizon_refuses_what_has_none(arguments):
     with pytest.raises(ValueError, match="need slope > 0"):
         horizon(*arguments)

@@ -102,13 +102,13 @@ def test_casting_a_model_does_not_round_the_frequencies():
 
 
 def test_bad_input_says_what_to_do():
-    for scheme in (Rotary(), RotaryHalves()):
+    for scheme in (Rotary(), RotaryHalves(), Rotary(frequencies=torch.ones(2))):
         with pytest.raises(ValueError, match="must be even"):
             scheme.queries_and_keys(normal(3, 5), normal(3, 5), torch.arange(3), torch.arange(3))
     with pytest.raises(ValueError, match=r"needs frequencies \(4,\), got \(3,\)"):
         rotate(normal(2, 8), torch.arange(2), frequencies=torch.ones(3))
     for convert in (weights_to_halves, weights_to_neighbours):
-        for rows, head_dim in ((12, 8), (15, 5)):
+        for rows, head_dim in ((12, 8), (15, 5), (12, 3)):
             with pytest.raises(ValueError, match="not heads of an even head_dim"):
                 convert(normal(rows, 4), head_dim)
 

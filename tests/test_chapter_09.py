@@ -1,5 +1,6 @@
 """Longer contexts: frequency scalings, clamps, layers that differ, and the study's pieces."""
 
+import dataclasses
 import json
 import math
 
@@ -60,9 +61,10 @@ def test_ntk_keeps_the_fastest_pair_and_interpolates_the_slowest(head_dim, scale
     assert (after <= before + 1e-15).all()
 
 
-def test_one_pair_has_no_ntk_base():
+@pytest.mark.parametrize("head_dim", [2, 3])
+def test_one_pair_has_no_ntk_base(head_dim):
     with pytest.raises(ValueError, match="at least 4"):
-        ntk_base(10_000.0, 2.0, 2)
+        ntk_base(10_000.0, 2.0, head_dim)
 
 
 @pytest.mark.parametrize("head_dim", [16, 64, 128])
@@ -70,6 +72,7 @@ def test_one_pair_has_no_ntk_base():
 def test_llama3_is_by_parts_from_one_to_four_turns(head_dim, trained_length):
     plain = frequencies(head_dim, 500_000.0)
     assert difference(llama3(plain, 8, trained_length), by_parts(plain, 8, trained_length, 1, 4)) < 1e-15
+    assert difference(llama3(plain, 8, trained_length, 2, 5), by_parts(plain, 8, trained_length, 2, 5)) < 1e-15
 
 
 def test_by_parts_keeps_slows_and_blends():
@@ -99,6 +102,28 @@ def test_the_papers_ramp_and_the_codes_ramp_agree_at_both_ends_and_not_between()
     assert 0.3 < gap < 0.5
 
 
+@pytest.mark.parametrize(
+    ("trained_length", "fast", "stretched"),
+    [
+        (100, 32.0, [0, 1 / 3, 2 / 3, 1, 1, 1, 1, 1]),  # no pair makes 32 turns: the ramp begins at the first
+        (3, 32.0, [0, 1, 1, 1, 1, 1, 1, 1]),  # nor one: a ramp of no length
+        (1e9, 1e6, [0, 0, 0, 0, 0, 1 / 11, 2 / 11, 3 / 11]),  # every pair turns often: it ends at number 15
+    ],
+)
+def test_yarns_ramp_in_code_stays_between_the_first_pair_and_the_width_of_the_head(trained_length, fast, stretched):
+    share = yarn_in_code(10_000.0, 16, 4, trained_length, fast=fast) / frequencies(16)
+    assert share.tolist() == pytest.approx([1 - s + s / 4 for s in stretched])
+
+
+def test_factors_are_one_without_stretching_and_grow_with_the_logarithm():
+    for scale in (0.5, 1):
+        assert yarn_factor(scale) == longrope_factor(scale, 4096) == 1
+    for scale in (1.5, 8):
+        assert yarn_factor(scale) == pytest.approx(1 + 0.1 * math.log(scale))
+        assert yarn_factor(scale, 0.5) == pytest.approx(1 + 0.05 * math.log(scale))
+        assert longrope_factor(scale, 4096) == pytest.approx((1 + math.log(scale, 4096)) ** 0.5)
+
+
 def test_dynamic_base_is_unchanged_up_to_the_trained_length():
     assert dynamic_base(1e4, 64, 10, 4096, 2.0) == dynamic_base(1e4, 64, 4096, 4096, 2.0) == 1e4
     assert dynamic_base(1e4, 64, 8192, 4096) == pytest.approx(ntk_base(1e4, 2.0, 64))
@@ -124,6 +149,13 @@ def test_attention_factor_multiplies_scores_by_its_square():
     scaled = ScaledRotary(frequencies(8), 1.3).queries_and_keys(queries, keys, positions, positions)
     scores = [q @ k.mT for q, k in (plain, scaled)]
     assert difference(1.69 * scores[0], scores[1]) < 1e-12
+
+
+def test_scaled_rotary_is_rotary_of_its_frequencies_unless_a_factor_is_given():
+    x, positions = normal(3, 8), torch.arange(3)
+    slowed = interpolated(frequencies(8), 4)
+    for turned in ScaledRotary(slowed).queries_and_keys(x, x, positions, positions):
+        assert torch.equal(turned, rotate(x, positions, frequencies=slowed))
 
 
 def test_clamped_rotary_without_limits_is_rotary_and_with_limits_is_not():
@@ -169,6 +201,9 @@ def test_temperature_sharpens_late_queries_alone():
     assert difference(kept, keys) == 0
     assert difference(warmed[:2], queries[:2]) == 0
     assert difference(warmed[2:], (1 + 0.1 * math.log(2)) * queries[2:]) < 1e-6
+    late = torch.tensor([8190, 8191, 16_382, 16_383])
+    as_released = temperature(late).unsqueeze(-1).double() * queries
+    assert torch.equal(Temperature().queries_and_keys(queries, keys, late, late)[0], as_released)
 
 
 # --- layers
@@ -187,7 +222,9 @@ STACKS = {
 def test_reach_is_what_the_gradient_says(name, position):
     torch.manual_seed(0)
     blocks = [Block(8, 1, layer.encoding(Rotary())).double() for layer in STACKS[name]]
-    for depth, expected in enumerate(reach(STACKS[name], position), start=1):
+    firsts = reach(STACKS[name], position)
+    assert len(firsts) == len(blocks)
+    for depth, expected in enumerate(firsts, start=1):
         x = normal(15, 8).requires_grad_()
         y = x
         for block in blocks[:depth]:
@@ -203,6 +240,15 @@ def test_keys_seen_and_bounded():
     assert [layer.is_bounded for layer in layers] == [True, True, False]
     with pytest.raises(ValueError, match="not both"):
         Layer(window=3, chunk=4)
+
+
+def test_a_layer_rotates_unless_it_is_told_not_to():
+    x, positions = normal(3, 8), torch.arange(3)
+    for layer in (Layer(), Layer(window=2), Layer(chunk=2)):
+        turned, _ = layer.encoding(Rotary()).queries_and_keys(x, x, positions, positions)
+        assert torch.equal(turned, rotate(x, positions))
+        left, _ = dataclasses.replace(layer, rope=False).encoding(Rotary()).queries_and_keys(x, x, positions, positions)
+        assert torch.equal(left, x)
 
 
 def test_a_stack_of_chunks_keeps_chunks_apart_and_a_nope_layer_joins_them():

@@ -16,7 +16,7 @@ from posenc.grids import (
     sinusoids_2d,
     traversal,
 )
-from posenc.learned import Learned
+from posenc.learned import Learned, resize_table
 from posenc.symmetry import GRID_MOVES, difference, must_break, relabelling_error, shift_grid
 from posenc.vision import build, grid
 
@@ -48,6 +48,15 @@ def test_the_three_orders_of_the_parts(parts, order, base):
         angles = by_loop(row, column, 12, base)
         wanted = [(torch.sin if f == "s" else torch.cos)(angles[axis]) for axis, f in order.split()]
         assert difference(vector.double(), torch.cat(wanted)) < 1e-5
+
+
+def test_sinusoids_2d_are_added_to_the_tokens():
+    x, places = normal(2, 6, 8), grid(2, 3)
+    expected = x + sinusoids_2d(places, 8, 10_000.0, "rows first").double()
+    assert torch.equal(Sinusoidal2D().tokens(x, places), expected)
+    assert torch.equal(x + sinusoids_2d(places, 8).double(), expected)
+    other = x + sinusoids_2d(places, 8, 100.0, "sines first").double()
+    assert torch.equal(Sinusoidal2D(100.0, "sines first").tokens(x, places), other)
 
 
 def test_sinusoids_2d_takes_places_of_a_batch_and_refuses_what_it_cannot_do():
@@ -108,6 +117,9 @@ def test_tables_refuse_places_that_they_do_not_have(make):
     for place, words in (((3, 0), "rows 3 to 3 asked, 0 to 2"), ((0, 4), "columns 4 to 4"), ((-1, 0), "rows -1 to -1")):
         with pytest.raises(ValueError, match=words):
             encoding.tokens(x, torch.tensor(place)[:, None])
+    for places, words in (([[-1, 2], [0, 0]], "rows -1 to 2 asked"), ([[0, 0], [0, 9]], "columns 0 to 9 asked")):
+        with pytest.raises(ValueError, match=words):
+            encoding.tokens(torch.zeros(2, 8), torch.tensor(places))
     with pytest.raises(ValueError, match="whole places"):
         encoding.tokens(x, torch.tensor([[0.5], [0.0]]))
     check_places(torch.zeros(2, 0, dtype=torch.long), 3, 4)
@@ -118,6 +130,14 @@ def test_a_flat_table_and_a_grid_of_two_indices_are_the_same():
     flat, two = Flattened(Learned(20, 16), traversal(4, 5, "raster"), columns=5), LearnedGrid(4, 5, 16)
     flat.encoding.table.data, two.table.data = rows, rows.view(4, 5, 16)
     assert difference(flat.tokens(torch.zeros(20, 16), grid(4, 5)), two.tokens(torch.zeros(20, 16), grid(4, 5))) == 0
+
+
+@pytest.mark.parametrize("walk", ["columns", "snake"])
+def test_a_flattened_grid_counts_the_patches_in_the_order_of_the_walk(walk):
+    order = traversal(2, 3, walk)
+    flat = Flattened(Learned(6, 4), order, columns=3)
+    added = flat.tokens(torch.zeros(6, 4), grid(2, 3))
+    assert torch.equal(added[order], flat.encoding.table)
 
 
 # --- resampling
@@ -156,9 +176,49 @@ def test_resampled_encodings_leave_the_old_ones_alone():
         assert all(p.requires_grad for p in other.parameters())
 
 
+def test_tables_start_as_small_noise():
+    torch.manual_seed(0)
+    for encoding in (LearnedGrid(20, 20, 64), RowAndColumn(100, 100, 64)):
+        for start in encoding.parameters():
+            assert start.std().item() == pytest.approx(0.02, rel=0.05)
+
+
+def test_a_table_is_resampled_bicubically_and_by_areas_unless_it_is_told_otherwise():
+    encoding = LearnedGrid(4, 5, 3)
+    table = encoding.table.detach()
+    for got in (encoding.resampled(3, 7).table, resample(table, 3, 7)):
+        assert torch.equal(got, resample(table, 3, 7, "bicubic", align_corners=False, antialias=False))
+    for settings in ({"align_corners": True}, {"antialias": True}):
+        other = encoding.resampled(2, 3, "bilinear", **settings).table
+        assert torch.equal(other, resample(table, 2, 3, "bilinear", **settings))
+        must_break(difference(other, resample(table, 2, 3, "bilinear")), 1e-5)
+
+
+def test_tables_of_rows_and_of_columns_are_stretched_each_by_itself():
+    encoding = RowAndColumn(4, 5, 8)
+    other = encoding.resampled(7, 2)
+    assert torch.equal(other.rows, resize_table(encoding.rows.detach(), 7))
+    assert torch.equal(other.columns, resize_table(encoding.columns.detach(), 2))
+
+
 def test_places_of_the_same_grid_are_its_own():
     for align_corners in (False, True):
         assert difference(places_in(3, 5, 3, 5, align_corners), grid(3, 5).double()) < 1e-12
+
+
+# --- the model
+
+
+def test_a_vision_transformer_reads_the_mean_of_its_patches_where_they_stand():
+    images, encoding = normal(2, 4, 6), Sinusoidal2D()
+    model, same, other = (build(seed, **(SIZES | {"side": 2}), encoding=encoding).double() for seed in (0, 0, 1))
+    rows = model.rows(images)
+    assert rows.shape == (2, 6, 16)
+    assert difference(model(images), model.to_logits(rows.mean(dim=1))) < 1e-12
+    assert difference(model.rows(images, grid(2, 3)), rows) == 0
+    must_break(difference(model.rows(images, grid(3, 2)), rows))
+    assert difference(same(images), model(images)) == 0
+    must_break(difference(other(images), model(images)))
 
 
 # --- walks
@@ -167,6 +227,17 @@ def test_places_of_the_same_grid_are_its_own():
 @pytest.mark.parametrize("name", ["raster", "columns", "snake", "hilbert", "random"])
 def test_a_walk_visits_every_patch_once(name):
     assert sorted(traversal(8, 8, name).tolist()) == list(range(64))
+
+
+def test_where_the_walks_begin_and_turn():
+    walks = {"raster": [0, 1, 2, 3, 4, 5], "columns": [0, 3, 1, 4, 2, 5], "snake": [0, 1, 2, 5, 4, 3]}
+    assert {name: traversal(2, 3, name).tolist() for name in walks} == walks
+    assert traversal(2, 2, "hilbert").tolist() == [0, 2, 3, 1]
+    torch.manual_seed(5)
+    state = torch.get_rng_state()
+    assert torch.equal(traversal(4, 4, "random"), traversal(4, 4, "random", seed=0))
+    assert torch.equal(torch.get_rng_state(), state)
+    assert not torch.equal(traversal(4, 4, "random"), traversal(4, 4, "random", seed=1))
 
 
 @pytest.mark.parametrize(("name", "size"), [("snake", (5, 6)), ("hilbert", (8, 8)), ("hilbert", (2, 2))])

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from posenc import picture_study
+from posenc.absolute import frequencies
 from posenc.attention import Attention
 from posenc.checks.chapter_11 import SCORES_TRUTH
 from posenc.encoding import PositionEncoding, Together
@@ -101,12 +102,35 @@ def test_a_window_bias_reads_the_index_and_between_its_entries():
     assert difference(half, (entries[1, 1] + entries[2, 1]) / 2) < 1e-6
 
 
+@pytest.mark.parametrize("n_heads", [1, 2])
+def test_the_score_of_each_pair_gets_the_entry_of_query_minus_key(n_heads):
+    bias, scores = WindowBias(2, 3, n_heads, std=1.0).double(), torch.zeros(n_heads, 6, 6, dtype=torch.float64)
+    got = bias.scores(scores, scores, scores, grid(2, 3), grid(2, 3))
+    assert difference(got, bias.table[window_index(2, 3)].permute(2, 0, 1)) < 1e-12
+    fewer = bias.scores(scores[:, :2], scores[:, :2], scores, grid(2, 3)[:, :2], grid(2, 3))
+    assert difference(fewer, got[:, :2]) < 1e-12
+    for bare in (torch.zeros(6, 6), torch.zeros(1, 6)):
+        with pytest.raises(ValueError, match="the scores have 0"):
+            bias.scores(bare, bare, bare, grid(2, 3)[:, : len(bare)], grid(2, 3))
+
+
+def test_reading_between_is_bilinear():
+    generator = torch.Generator().manual_seed(0)
+    table = torch.randn(2, 4, 5, generator=generator, dtype=torch.float64)
+    down, across = (torch.rand(7, 3, generator=generator, dtype=torch.float64) * (n - 1) for n in (4, 5))
+    near = [(1 - (at.unsqueeze(-1) - torch.arange(n)).abs()).clamp(min=0) for at, n in ((down, 4), (across, 5))]
+    assert difference(read_between(table, down, across), torch.einsum("abr,abc,hrc->hab", *near, table)) < 1e-12
+
+
 def test_less_than_a_step_outside_the_edge_is_read_and_further_out_is_an_error():
     table = torch.arange(6.0).view(2, 3)
     assert read_between(table, torch.tensor(-0.4), torch.tensor(2.9)) == table[0, 2]
     for down, across in ((-1.0, 0.0), (2.0, 0.0), (0.0, 3.5)):
         with pytest.raises(ValueError, match="resize the table"):
             read_between(table, torch.tensor(down), torch.tensor(across))
+    for down in ([0.0, 5.0], [-2.0, 1.0]):
+        with pytest.raises(ValueError, match="resize the table"):
+            read_between(table, torch.tensor(down), torch.zeros(2))
     with pytest.raises(ValueError, match="row -1 to 5 asked, 0 to 4 in the table"):
         WindowBias(3, 3, 1).bias(*offsets(grid(4, 3), grid(4, 3)))
 
@@ -116,6 +140,11 @@ def test_a_table_resized_to_its_own_window_stays_and_a_wrong_window_is_an_error(
     assert difference(resize_bias(table, (2, 5), (2, 5)), table) < 1e-6
     with pytest.raises(ValueError, match="need 81 entries, got 27"):
         resize_bias(table, (5, 5), (2, 5))
+
+
+def test_a_table_starts_as_small_noise():
+    torch.manual_seed(0)
+    assert WindowBias(20, 20, 4).table.std().item() == pytest.approx(0.02, rel=0.05)
 
 
 def test_class_entries_stand_at_the_end():
@@ -130,12 +159,23 @@ def test_log_spaced_is_odd_one_for_the_edge_and_slow_beyond():
     assert at[0] == -at[2] == -math.log2(9) / 3
     assert at[1] == 0
     assert at[3] / at[2] < 1.4
+    assert log_spaced(torch.tensor(1), 2) == math.log2(9) / 3
     assert log_spaced(torch.tensor(0), 1) == 0  # a window of one patch
+
+
+def test_swin_v2s_network_has_no_bias_at_its_end():
+    assert [name for name, _ in ContinuousBias(4, 4, 2).named_parameters()] == [
+        "network.0.weight",
+        "network.0.bias",
+        "network.2.weight",
+    ]
 
 
 def test_alibi_in_the_plane_is_the_distance():
     bias = ALiBi2D(2, largest_exponent=2.0).bias(torch.tensor([[3]]), torch.tensor([[-4]]))
     assert bias.flatten().tolist() == [-2.5, -1.25]  # slopes 1/2 and 1/4
+    as_in_texts = ALiBi2D(2).bias(torch.tensor([[3]]), torch.tensor([[-4]]))
+    assert as_in_texts.flatten().tolist() == [-5 / 16, -5 / 256]
 
 
 def test_wrong_number_of_heads():
@@ -146,13 +186,46 @@ def test_wrong_number_of_heads():
 
 
 def test_windows_and_their_rolled_mask_refuse_a_shift_of_a_whole_window():
-    with pytest.raises(ValueError, match="shift must be 0 to 3"):
-        Windows(4, 4)
+    for shift in (4, -1):
+        with pytest.raises(ValueError, match="shift must be 0 to 3"):
+            Windows(4, shift)
     with pytest.raises(ValueError, match="do not fill"):
         rolled_mask(6, 8, 4, 2)
 
 
+def test_windows_begin_at_the_edge_unless_they_are_shifted():
+    places = torch.arange(7)
+    assert Windows(3).window(places).diff().tolist() == [0, 0, 1, 0, 0, 1]
+    assert Windows(3, 1).window(places).diff().tolist() == [1, 0, 0, 1, 0, 0]
+    some_queries = grid(2, 3)[:, [0, 5]]
+    assert Windows(2).mask(some_queries, grid(2, 3)).int().tolist() == [[1, 1, 0, 1, 1, 0], [0, 0, 1, 0, 0, 1]]
+
+
+def test_a_window_as_large_as_the_picture_falls_into_its_corners_when_it_is_shifted():
+    assert torch.equal(rolled_mask(2, 2, 2, 1)[0], torch.eye(4, dtype=torch.bool))
+
+
 # --- Rotary
+
+
+def test_mixed_vectors_have_axial_lengths_and_any_direction():
+    torch.manual_seed(0)
+    vectors = mixed_vectors(10_000, HEAD_DIM)  # (2, heads, pairs)
+    lengths = frequencies(HEAD_DIM // 2, 10.0).repeat(2)
+    assert difference(vectors.norm(dim=0), lengths.expand(10_000, -1)) < 1e-6
+    assert difference(MixedRotary(2, HEAD_DIM).vectors.norm(dim=0), lengths.float().expand(2, -1)) < 1e-6
+    quarter = (torch.atan2(*vectors.flip(0))[:, 0] / (torch.pi / 2)).floor().long() + 2
+    assert (quarter.bincount() / 10_000).tolist() == pytest.approx([0.25] * 4, abs=0.02)
+
+
+def test_mrope_stands_in_a_row_with_the_base_of_texts_unless_it_is_told_otherwise():
+    own = mrope_vectors(HEAD_DIM, (2, 1, 1), 10_000.0, interleaved=False)
+    assert torch.equal(mrope_vectors(HEAD_DIM, (2, 1, 1)), own)
+    assert torch.equal(MRotary(HEAD_DIM, (2, 1, 1)).vectors, own)
+    assert own.nonzero().tolist() == [[0, 0], [0, 1], [1, 2], [2, 3]]
+    dealt = MRotary(HEAD_DIM, (2, 1, 1), 100.0, interleaved=True).vectors
+    assert torch.equal(dealt, mrope_vectors(HEAD_DIM, (2, 1, 1), 100.0, interleaved=True))
+    assert dealt.nonzero().tolist() == [[0, 0], [0, 3], [1, 1], [2, 2]]
 
 
 def test_a_frequency_vector_in_one_dimension_is_plain_rotary():
@@ -204,6 +277,10 @@ def test_centred_places_span_the_frame():
 def test_bad_input_is_told(make, words):
     with pytest.raises(ValueError, match=words):
         make()
+
+
+def test_nothing_has_no_places():
+    assert (mrope_positions([]).shape, mrope_positions([]).dtype) == ((3, 0), torch.long)
 
 
 def test_a_picture_costs_its_longest_side():

@@ -65,6 +65,14 @@ def test_left_padding_does_not_change_the_logits(causal_model):
     assert difference(together, alone) < 1e-12
 
 
+def test_each_new_token_is_the_likeliest_of_the_model_alone(causal_model):
+    for prompt in prompts(1, 6):
+        new, logits = generate(causal_model, [prompt], 4)
+        assert torch.equal(new, logits.argmax(dim=-1))
+        whole = torch.cat([prompt.unsqueeze(0), new], dim=1)
+        assert difference(logits, causal_model(whole)[:, -5:-1]) < 1e-12
+
+
 def test_a_model_that_is_not_causal_must_fail():
     with_cache, without = (generate(model(NoPE()), prompts(5), 4, use_cache=use)[1] for use in (True, False))
     must_break(difference(with_cache, without))
@@ -99,6 +107,8 @@ def test_a_token_encoded_at_the_wrong_position_is_noticed():
 def test_bad_input_says_what_to_do():
     with pytest.raises(ValueError, match="at least one token"):
         generate(model(Causal()), [torch.tensor([], dtype=torch.long)], 3)
+    with pytest.raises(ValueError, match="at least one token"):
+        pad_left([torch.tensor([], dtype=torch.long), torch.tensor([1])])
     last = build(0, vocabulary=11, d_model=4, n_layers=1, n_heads=1, n_outputs=11, readout="last")
     with pytest.raises(ValueError, match="readout"):
         generate(last, prompts(3), 1)

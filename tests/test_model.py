@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from posenc.encoding import NoPE, RowNumber
 from posenc.learned import Learned
 from posenc.masks import Causal
-from posenc.model import Transformer, build
+from posenc.model import Block, Transformer, build
 from posenc.symmetry import difference, invariance_error, must_break
 from posenc.tasks import ANIMALS, all_sentences, encode, is_present, who_acts
 from posenc.train import accuracy, train, train_side_by_side
@@ -21,6 +21,31 @@ SETTINGS = {"vocabulary": 9, "d_model": 16, "n_layers": 2, "n_heads": 2, "n_outp
 def test_shapes_of_the_readouts(readout, shape):
     tokens = torch.randint(9, (3, 5))
     assert build(0, readout=readout, **SETTINGS)(tokens).shape == shape
+
+
+def test_a_readout_takes_the_mean_or_the_last_of_all_rows():
+    tokens = torch.tensor([[4, 0, 7, 2, 7]])
+    each = build(0, **SETTINGS).double()(tokens)
+    assert difference(build(0, readout="each", **SETTINGS).double()(tokens), each) == 0
+    assert difference(build(0, readout="mean", **SETTINGS).double()(tokens), each.mean(dim=1)) < 1e-12
+    assert difference(build(0, readout="last", **SETTINGS).double()(tokens), each[:, -1]) < 1e-12
+
+
+def test_a_block_is_attention_then_feed_forward_each_of_a_norm_and_added():
+    torch.manual_seed(0)
+    block, x = Block(8, 2, Causal()).double(), torch.randn(2, 5, 8, dtype=torch.float64)
+    places = torch.tensor([4, 0, 3, 1, 2])
+    middle = x + block.attention(block.attention_norm(x), places)
+    assert difference(block(x, places), middle + block.feed_forward(block.feed_forward_norm(middle))) < 1e-12
+    widen, _, narrow = block.feed_forward
+    assert (widen.in_features, widen.out_features, narrow.out_features) == (8, 32, 8)
+
+
+def test_a_model_may_have_no_layers_and_still_opens_its_token_door():
+    model, tokens = build(0, **(SETTINGS | {"n_layers": 0}), encoding=RowNumber()), torch.tensor([[3, 3, 1]])
+    assert len(model.blocks) == 0
+    moved = RowNumber().tokens(model.embedding(tokens), torch.arange(3))
+    assert difference(model(tokens), model.to_logits(model.norm(moved))) == 0
 
 
 def test_unknown_readout_is_refused():

@@ -9,6 +9,7 @@ from posenc.symmetry import (
     difference,
     equivariance_error,
     invariance_error,
+    leak,
     must_break,
     permute,
     random_permutation,
@@ -39,11 +40,13 @@ def test_translation_moves_labels_not_tokens():
     layer = Attention(4, 1, Causal()).double()  # a mask of offsets
     assert translation_error(layer, X, torch.arange(6), shift=9) == 0
     must_break(translation_error(lambda x, positions: x * positions[:, None], X, torch.arange(6), shift=9))
+    assert translation_error(lambda x, positions: positions.square() * 1.0, X, torch.arange(6), shift=9) == 14**2 - 5**2
 
 
 def test_must_break_returns_a_large_error_and_refuses_a_small_one():
     assert must_break(0.5) == 0.5
-    for blind in (0.0, 1e-15, float("nan")):
+    assert must_break(1e-3) == 1e-3
+    for blind in (0.0, 1e-15, 0.00099, float("nan")):
         with pytest.raises(AssertionError, match="the test may be blind"):
             must_break(blind)
 
@@ -64,3 +67,21 @@ def test_random_permutation_moves_something(n):
         assert permutation.tolist() != list(range(n))
     with pytest.raises(ValueError, match="no order to change"):
         random_permutation(1)
+
+
+def test_a_generator_decides_the_permutation_alone():
+    state = torch.get_rng_state()
+    first, again = (random_permutation(50, torch.Generator().manual_seed(3)) for _ in range(2))
+    assert torch.equal(first, again)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.parametrize("seen", [1, 2, 4, 5])
+def test_a_leak_of_any_one_row_is_found(seen):
+    def layer(x: torch.Tensor) -> torch.Tensor:
+        output = x.clone()
+        output[..., 0, :] = x[..., seen, :]  # the first row sees another
+        return output
+
+    must_break(leak(layer, X[..., :1]))
+    assert leak(lambda x: x.cumsum(-2), X[..., :1]) == 0
