@@ -49,7 +49,7 @@ DISTANCES = """\
 The chapters assert {assertions} things, and compare {comparisons:,} numbers in them. Would other seeds, or another \
 machine, give the same answers? `make margins` runs each chapter {shifts} times, each time with all its seeds moved. \
 The distance of a number from its limit is counted in standard deviations over these runs. None may be closer than 2. \
-{excused} assertions are not asked: they say something of the book's own seeds, or rest on a theorem or a clock. \
+Not asked are {excused} assertions that say something of the book's own seeds, or rest on a theorem or a clock. \
 `tools/margins.toml` gives each its reason.
 
 With the book's own seeds each chapter then runs on two threads in place of one, and with other kernels ({kernels} in \
