@@ -11,6 +11,7 @@ from nbformat.v4 import new_code_cell, new_notebook
 
 from tools import files, margins
 from tools.assertions import RECORDER, Assertion, Margin, Recorder, rewrite
+from tools.reasons import says
 
 STALE = "the notebook's code has changed: run make margins"
 NO_REASONS = margins.Reasons({}, {}, {})
@@ -305,7 +306,7 @@ def test_every_reason_is_for_an_assertion_that_is_there():
     }
     for kind in margins.REASON_KINDS:
         for notebook, cell, source in getattr(reasons, kind):
-            assert any(k[:2] == (notebook, cell) and margins._says(source, k[2]) for k in here), source
+            assert any(k[:2] == (notebook, cell) and says(source, k[2]) for k in here), source
 
 
 def sources(code: str) -> list[Assertion]:

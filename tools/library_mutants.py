@@ -39,6 +39,7 @@ from pathlib import Path
 from typing import Any
 
 from tools import files, mutations, witnesses
+from tools.reasons import listed, says
 from tools.witnesses import LIBRARY, Measured, Memory, Witness, digest
 
 REASONS = Path(__file__).with_suffix(".toml")
@@ -483,40 +484,29 @@ class Reasons:
 
     def excuse(self, mutant: Mutant) -> str:
         place = f"{mutant.module}.{mutant.place}"
-        free = (because for said, because in self.free.items() if _says(said, place))
-        same = (because for (at, said), because in self.same.items() if _says(at, place) and _says(said, mutant.change))
+        free = (because for said, because in self.free.items() if says(said, place))
+        same = (because for (at, said), because in self.same.items() if says(at, place) and says(said, mutant.change))
         return mutant.rule or next(free, "") or next(same, "")
-
-
-def _says(said: str, change: str) -> bool:
-    return re.fullmatch(".*".join(map(re.escape, said.split("…"))), change) is not None
 
 
 def read_reasons(text: str) -> Reasons:
     """What `library_mutants.toml` says. Raises ValueError if an entry is twice there, or has no reason."""
     found = tomllib.loads(text)
-    same: dict[tuple[str, str], str] = {}
-    for entry in found.get("same", []):
-        for change in entry["changes"]:
-            key = entry["place"], change
-            if key in same:
-                raise ValueError(f"{entry['place']}: {change!r} is excused twice")
-            same[key] = entry["because"]
     free = found.get("free", {})
-    if not all(reason.strip() for reason in [*same.values(), *free.values()]):
+    if not all(reason.strip() for reason in free.values()):
         raise ValueError("an entry has no reason")
-    return Reasons(free, same)
+    return Reasons(free, listed(found.get("same", []), ["place"], "changes"))
 
 
 def idle(reasons: Reasons, survivors: Iterable[Mutant], modules: Iterable[str]) -> list[str]:
     """Entries about these modules that no survivor needs."""
     left, modules = [m for m in survivors if not m.rule], set(modules)
     places = {m.name: f"{m.module}.{m.place}" for m in left}
-    unused = [f"{at}: free" for at in reasons.free if not any(_says(at, place) for place in places.values())]
+    unused = [f"{at}: free" for at in reasons.free if not any(says(at, place) for place in places.values())]
     unused += [
         f"{at}: {said}"
         for at, said in reasons.same
-        if not any(_says(at, places[m.name]) and _says(said, m.change) for m in left)
+        if not any(says(at, places[m.name]) and says(said, m.change) for m in left)
     ]
     return [entry for entry in unused if entry.partition(".")[0] in modules]
 

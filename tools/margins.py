@@ -40,6 +40,7 @@ from nbformat import NotebookNode
 
 from tools import files
 from tools.assertions import RECORDER, Assertion, Key, Margin, Recorder, rewrite
+from tools.reasons import listed, says
 
 REASONS = Path(__file__).with_suffix(".toml")
 RESULTS = files.ROOT / "posenc" / "data" / "margins.json"
@@ -347,7 +348,7 @@ class Reasons:
             kind
             for kind in REASON_KINDS
             for notebook, cell, source in getattr(self, kind)
-            if (notebook, cell) == (stem, assertion.cell) and _says(source, assertion.source)
+            if (notebook, cell) == (stem, assertion.cell) and says(source, assertion.source)
         ]
         return found[0] if found else ""
 
@@ -355,22 +356,13 @@ class Reasons:
 REASON_KINDS = ("tied", "bounded", "timed")
 
 
-def _says(pattern: str, source: str) -> bool:
-    return re.fullmatch(".*".join(map(re.escape, pattern.split("…"))), source, re.DOTALL) is not None
-
-
 def read_reasons(text: str) -> Reasons:
     """What `margins.toml` says. Raises ValueError if an entry is twice there, or has no reason."""
-    found: dict[str, dict[tuple[str, str, str], str]] = {kind: {} for kind in REASON_KINDS}
-    for kind, entries in tomllib.loads(text).items():
-        for entry in entries:
-            for source in entry["asserts"]:
-                key = entry["notebook"], entry["cell"], source
-                if any(key in known for known in found.values()):
-                    raise ValueError(f"{entry['cell']}: {source!r} is excused twice")
-                if not entry["because"].strip():
-                    raise ValueError(f"{entry['cell']}: {source!r} has no reason")
-                found[kind][key] = entry["because"]
+    entries = tomllib.loads(text)
+    found = {kind: listed(entries.get(kind, []), ["notebook", "cell"], "asserts") for kind in REASON_KINDS}
+    keys = [key for known in found.values() for key in known]
+    if twice := [key for key in keys if keys.count(key) > 1]:
+        raise ValueError(f"{twice[0][1]}: {twice[0][2]!r} is excused twice")
     return Reasons(**found)
 
 
@@ -383,7 +375,7 @@ def idle(reasons: Reasons, stem: str, needing: set[tuple[str, str]]) -> list[str
         f"{kind}: {stem}, {cell}: {source}"
         for kind in ("tied", "bounded")
         for notebook, cell, source in getattr(reasons, kind)
-        if notebook == stem and not any(cell == c and _says(source, said) for c, said in needing)
+        if notebook == stem and not any(cell == c and says(source, said) for c, said in needing)
     ]
 
 

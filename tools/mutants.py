@@ -11,7 +11,6 @@ import hashlib
 import json
 import multiprocessing
 import platform
-import re
 import resource
 import sys
 import tomllib
@@ -30,6 +29,7 @@ from posenc.checks import calling
 from posenc.checks.examine import PUBLIC_SEED, examine
 from posenc.checks.registry import all_exercises
 from tools import files, mutations
+from tools.reasons import listed, says
 
 REASONS = Path(__file__).with_suffix(".toml")
 RESULTS = files.ROOT / "posenc" / "data" / "mutants.json"
@@ -72,12 +72,8 @@ class Reasons:
     same: dict[tuple[str, str], str]
 
     def excuse(self, exercise: str, change: str) -> str | None:
-        found = (because for (name, said), because in self.same.items() if name == exercise and _says(said, change))
+        found = (because for (name, said), because in self.same.items() if name == exercise and says(said, change))
         return self.free.get(exercise) or next(found, None)
-
-
-def _says(said: str, change: str) -> bool:
-    return re.fullmatch(".*".join(map(re.escape, said.split("…"))), change) is not None
 
 
 @cache
@@ -138,21 +134,17 @@ def _limit() -> None:
 def read_reasons(text: str) -> Reasons:
     """What `mutants.toml` says. Raises ValueError if an entry is twice there, or has no reason."""
     found = tomllib.loads(text)
-    same: dict[tuple[str, str], str] = {}
-    for entry in found.get("same", []):
-        for change in entry["changes"]:
-            key = entry["exercise"], change
-            if key in same or entry["exercise"] in found["free"]:
-                raise ValueError(f"{entry['exercise']}: {change!r} is excused twice")
-            same[key] = entry["because"]
-    if not all(reason.strip() for reason in [*same.values(), *found["free"].values()]):
+    free, same = found["free"], listed(found.get("same", []), ["exercise"], "changes")
+    if twice := [exercise for exercise, _ in same if exercise in free]:
+        raise ValueError(f"{twice[0]} is excused twice")
+    if not all(reason.strip() for reason in free.values()):
         raise ValueError("an entry has no reason")
-    return Reasons(found["free"], same)
+    return Reasons(free, same)
 
 
 def idle(reasons: Reasons, found: dict[str, Survey]) -> list[str]:
     """Entries that no survivor of the surveyed exercises needs any more."""
-    needed = {(e, said) for e, said in reasons.same if e in found for c in found[e].survivors if _says(said, c)}
+    needed = {(e, said) for e, said in reasons.same if e in found for c in found[e].survivors if says(said, c)}
     unused = [f"{e}: {said}" for e, said in reasons.same if e in found and (e, said) not in needed]
     unused += [f"{e}: free" for e in reasons.free if e in found and not found[e].survivors]
     unknown = {*reasons.free, *(e for e, _ in reasons.same)} - set(all_exercises())
