@@ -40,10 +40,7 @@ SETTLED = """async () => {
 CHANGE_THEME = """() => {
     const place = () => [document.documentElement.scrollHeight, scrollY];
     const before = place();
-    const button = document.querySelector(".theme-switch-button");
-    button.dispatchEvent(new PointerEvent("pointerdown", {bubbles: true}));
-    button.click();
-    document.body.dispatchEvent(new PointerEvent("pointerdown", {bubbles: true}));  // somewhere else, at once
+    document.querySelector(".theme-switch-button").click();
     return [before, document.querySelectorAll("[data-away]").length, place()];
 }"""
 FIGURES = "() => [...document.querySelectorAll('article img')].map(picture => picture.src)"
@@ -405,6 +402,34 @@ def test_theme_changes_first_where_one_looks_and_then_everywhere(fresh: Page) ->
         }"""
     )
     assert first == last
+
+
+@pytest.mark.parametrize("way", ["keyboard", "mouse"])
+def test_a_menu_opens_below_its_button_and_closes_by_itself(fresh: Page, way: str) -> None:
+    fresh.goto(f"{CHAPTER}.html")
+    button = fresh.locator(".dropdown-download-buttons > button")
+    entry = fresh.locator(".dropdown-download-buttons a").first
+    assert not entry.is_visible()
+    if way == "keyboard":
+        button.focus()
+        fresh.keyboard.press("Enter")
+    else:
+        button.hover()
+        before = entry.bounding_box()
+        button.click()
+        assert entry.bounding_box() == before  # a mouse opens it by itself, a click keeps it open
+        fresh.mouse.move(5, 5)
+    above, below = button.bounding_box(), entry.bounding_box()
+    assert 0 <= below["y"] - (above["y"] + above["height"]) < 30
+    assert barriers(fresh) == []
+    if way == "keyboard":
+        fresh.keyboard.press("Tab")
+        assert entry.evaluate("link => link === document.activeElement")
+        fresh.keyboard.press("Escape")
+        assert button.evaluate("button => button === document.activeElement")
+    else:
+        fresh.mouse.click(5, 200)
+    entry.wait_for(state="hidden")
 
 
 def test_search_goes_when_a_reader_goes_on(fresh: Page) -> None:

@@ -1,16 +1,19 @@
 """The built site, read as files: it is whole, it needs no other host, and its links lead somewhere."""
 
 import functools
+import io
 import json
 import re
 import subprocess
 import sys
+from base64 import b64decode
 from pathlib import Path
 from urllib.parse import parse_qs, unquote, urljoin, urlsplit
 from xml.etree import ElementTree
 
 import pytest
 from bs4 import BeautifulSoup, Tag
+from fontTools.ttLib import TTFont
 from PIL import Image
 
 from tools import site_toc
@@ -209,6 +212,26 @@ def test_every_icon_is_drawn_by_our_style_sheet(site: Path, html: BeautifulSoup)
     used = {name for tag in html.select("[class]") for name in tag["class"] if name.startswith("fa-")}
     assert used - drawn - sets_and_sizes == set()
     assert not html.select('script[src*="fontawesome"]')
+
+
+def test_fonts_of_icons_hold_what_the_style_sheet_names_and_no_more(site: Path) -> None:
+    style = (site / "_static" / "icons.css").read_text(encoding="utf-8")
+    named = {name: int(code, 16) for name, code in re.findall(r'\.fa-([a-z-]+) \{ --icon: "\\([0-9a-f]+)"', style)}
+    fonts = [TTFont(io.BytesIO(b64decode(text))) for text in re.findall(r"data:font/woff;base64,([\w+/=]+)", style)]
+    glyphs = {code: glyph for font in fonts for code, glyph in font.getBestCmap().items()}
+    other_names = {"pencil-alt": "pencil"}
+    assert {name: glyphs[code] for name, code in named.items()} == {n: other_names.get(n, n) for n in named}
+    assert glyphs.keys() == set(named.values())
+    assert len(style) < 10_000
+
+
+def test_menus_need_no_script(html: BeautifulSoup) -> None:
+    for button in html.select(".dropdown > button"):
+        menu = one(html, f"#{button['popovertarget']}")
+        assert menu.has_attr("popover")
+        assert menu.parent == button.parent
+    assert not html.select("[data-bs-toggle]")  # what Bootstrap's script would serve
+    assert not html.select('script[src*="bootstrap"]')
 
 
 def test_mathjax_is_loaded_where_a_formula_is(html: BeautifulSoup) -> None:

@@ -3,12 +3,14 @@
 * Scripts wait until the page is there; the search index until a reader searches.
 * A figure has its size in the page, and is loaded when the reader comes near.
 * A formula keeps its place free until it is typeset.
+* The header's menus are the browser's own (popovers), so that Bootstrap's script can go: nothing else used it.
 * Words of code in the text's own colour are plain text: half of a chapter's elements.
 * Rules of the theme's style sheets that no page can use are left out.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +27,10 @@ SCRIPT = re.compile(r"<script (?=[^>]*\bsrc=)(?![^>]*\b(?:defer|async)\b)")
 OPTION = re.compile(r"<script>(?=DOCUMENTATION_OPTIONS\.)")  # changes what a waiting script sets, so it waits too
 INDEX = re.compile(r"<script[^>]*searchindex\.js[^>]*></script>")
 PRELOAD = re.compile(r'<link rel="preload" as="script"[^>]*>\s*')
+BOOTSTRAP = re.compile(r"<script[^>]*/bootstrap\.js[^>]*></script>\s*")
+MENU = re.compile(
+    r' data-bs-toggle="dropdown" aria-expanded="false"(?P<between>.*?<ul class="dropdown-menu)"', re.DOTALL
+)
 TOOLTIP = re.compile(r' data-bs-placement="\w+" data-bs-toggle="tooltip"')
 STYLES = ("styles/*.css", "mystnb*.css")  # of the theme, below _static
 IMPORT = re.compile(r'@import "([\w./-]+\.css)";')
@@ -49,12 +55,30 @@ def without_tooltips(html: str) -> str:
     return TOOLTIP.sub("", html).replace(" data-bs-title=", " title=")
 
 
+def without_bootstrap(html: str) -> str:
+    """Its script served tooltips and menus, which the browser has itself."""
+    return BOOTSTRAP.sub("", html)
+
+
+def with_own_menus(html: str) -> str:
+    """A menu that a button opens, by touch, mouse or keyboard, and that closes by itself, without a script."""
+    number = itertools.count(1)
+
+    def opened(found: re.Match[str]) -> str:
+        name = f"menu-{next(number)}"
+        return f' popovertarget="{name}"{found["between"]}" id="{name}" popover'
+
+    return MENU.sub(opened, html)
+
+
 def slim_page(app: Sphinx, page: str, _template: str, context: dict[str, Any], doctree: nodes.document | None) -> None:
     """Give the template what it needs, and slim the page's text."""
     hasty = page == "search"  # its scripts rely on one another at once
     context["patient"] = (lambda html: html) if hasty else patient
+    context["without_bootstrap"] = without_bootstrap
     context["without_preloads"] = without_preloads
     context["without_tooltips"] = without_tooltips
+    context["with_own_menus"] = with_own_menus
     if doctree is None:
         return
     files = {name: Path(app.srcdir) / uri for uri, name in app.builder.images.items()}

@@ -74,7 +74,7 @@ def shorten(text: str) -> str:
 
 
 def without_icon_script(html: str) -> str:
-    """Drop the theme's icon script (0.5 MB gzipped); `icons.css` draws the few icons in use."""
+    """Drop the theme's icon script (0.5 MB gzipped); `icons.css` has the few icons in use."""
     return ICON_SCRIPT.sub("", html)
 
 

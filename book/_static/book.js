@@ -80,17 +80,19 @@ function cleanSearchResults() {
 }
 
 /**
- * A change of the whole page is drawn first where one looks: what is off the screen is passed over for one picture, and
- * then brought up to date, the nearest first, a few at a time.
+ * A change of the whole page is drawn first where one looks: the blocks just above and below the screen are passed over
+ * for one picture, and then brought up to date, the nearest first, a few at a time. Those further off wait anyway.
  */
 function drawFirstWhatIsSeen() {
-  const changesAll = ({ target }) => target.closest?.(".theme-switch-button");
-  let found = [];
-  // Look when it is touched, and mark when everything else is changed: else the page would be laid out in between.
-  document.addEventListener("pointerdown", (event) => (found = changesAll(event) ? blocksOffScreen() : []));
-  document.addEventListener("click", (event) => {
-    if (!changesAll(event)) return;
-    const away = found;
+  const blocks = [...document.querySelectorAll(BLOCKS)];
+  const seen = new Set();
+  const watch = new IntersectionObserver((changes) => {
+    for (const { target, isIntersecting } of changes) seen[isIntersecting ? "add" : "delete"](target);
+  });
+  for (const block of blocks) watch.observe(block);
+  document.addEventListener("click", ({ target }) => {
+    if (!target.closest?.(".theme-switch-button")) return;
+    const away = around(blocks, seen, 50);
     for (const block of away) block.dataset.away = "";
     const bringBack = () => {
       for (const block of away.splice(0, 12)) delete block.dataset.away;
@@ -100,15 +102,13 @@ function drawFirstWhatIsSeen() {
   });
 }
 
-/** The page's blocks that are above or below the screen, the nearest first. */
-function blocksOffScreen() {
-  const distance = (block) => {
-    const { top, bottom } = block.getBoundingClientRect();
-    return Math.max(-bottom, top - window.innerHeight);
-  };
-  const blocks = [...document.querySelectorAll(BLOCKS)].map((block) => [block, distance(block)]);
-  const away = blocks.filter(([, far]) => far > 0).sort(([, one], [, other]) => one - other);
-  return away.map(([block]) => block);
+/** So many blocks before those that are seen, and as many after them, the nearest first. */
+function around(blocks, seen, reach) {
+  const numbers = blocks.flatMap((block, number) => (seen.has(block) ? [number] : []));
+  const [first, last] = [numbers[0], numbers.at(-1)];
+  const found = [];
+  for (let step = 1; numbers.length && step <= reach; step++) found.push(blocks[last + step], blocks[first - step]);
+  return found.filter(Boolean);
 }
 
 /**
@@ -137,19 +137,26 @@ function openSearchLightly() {
   document.addEventListener("click", touchPage, true);
 }
 
+/** Escape closes a menu. Sphinx takes the key for itself, to hide what a search has highlighted. */
+function closeMenus() {
+  const close = ({ key }) => key === "Escape" && document.querySelector(":popover-open")?.hidePopover();
+  document.addEventListener("keydown", close, true);
+}
+
 document.addEventListener("DOMContentLoaded", async () => {
   nameFoldButtons();
   prepareForPaper();
   cleanSearchResults();
   loadIndexWhenSearching();
   openSearchLightly();
-  drawFirstWhatIsSeen();
+  closeMenus();
   await window.MathJax?.startup?.promise;
   await document.fonts.ready; // lines are as high as they will stay
   delete document.documentElement.dataset.typesetting; // also if MathJax did not come: then one reads the source
   await letAllScroll();
   document.documentElement.dataset.ready = "";
   delete document.documentElement.dataset.returned; // the place is found, and each block remembers its height
+  drawFirstWhatIsSeen();
   window.addEventListener("resize", letAllScroll);
   document.addEventListener("toggle", ({ target }) => letScroll([...target.querySelectorAll(BOXES)]), true);
 });
