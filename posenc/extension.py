@@ -36,7 +36,6 @@ TRAINED = 64  # letters
 BASE = 10_000.0
 HEAD_DIM = 16
 SETTINGS = {"vocabulary": MARK + 1, "d_model": 64, "n_layers": 2, "n_heads": 4, "n_outputs": MARK + 1}
-SCALES = (2, 4, 8)
 DEPTHS = (0.0, 0.25, 0.5, 0.75, 1.0)
 DATA = files("posenc") / "data"
 
@@ -135,7 +134,7 @@ def copy_with(model: Transformer, encoding: PositionEncoding) -> Transformer:
 
 def save(model: Transformer, path: Path) -> None:
     """Store the weights as half-precision arrays."""
-    arrays = {name: weight.detach().to(torch.float16).numpy() for name, weight in model.state_dict().items()}
+    arrays = {name: weight.to(torch.float16).numpy() for name, weight in model.state_dict().items()}
     with path.open("wb") as file:
         np.savez_compressed(file, **arrays)
 
@@ -144,7 +143,7 @@ def load(path: Path, encoding: PositionEncoding | None = None) -> Transformer:
     """A stored model, in float32, with plain rotary under a causal mask, or with another encoding."""
     model = build(0, **SETTINGS, encoding=encoding if encoding is not None else Together(Causal(), Rotary())).float()
     with np.load(path, allow_pickle=False) as arrays:
-        model.load_state_dict({name: torch.from_numpy(arrays[name]).float() for name in arrays.files})
+        model.load_state_dict({name: torch.from_numpy(arrays[name]) for name in arrays.files})
     return model
 
 

@@ -367,7 +367,7 @@ Attend = Callable[[nn.Module, PositionEncoding], nn.Module]  # from their attent
 
 def linear(weight: Tensor, bias: Tensor | None = None) -> nn.Linear:
     """A projection with given weights (out, in) and biases (out,)."""
-    made = nn.Linear(*weight.T.shape, bias=bias is not None)
+    made = nn.Linear(*weight.T.shape)
     made.weight, made.bias = nn.Parameter(weight), None if bias is None else nn.Parameter(bias)
     return made
 
@@ -549,7 +549,9 @@ def read_gemma3(model: nn.Module, doors: Doors) -> Transformer:
 
 def read_deepseek(model: nn.Module, doors: Doors) -> Transformer:
     c, n_heads, plain = model.config, model.config.num_attention_heads, model.config.qk_nope_head_dim
-    sharper = yarn_factor(c.rope_parameters.get("factor", 1.0), c.rope_parameters.get("mscale_all_dim", 0.0)) ** 2
+    rule = c.rope_parameters
+    stretched = rule["rope_type"] != "default"  # a factor without a rule means nothing
+    sharper = yarn_factor(rule["factor"], rule.get("mscale_all_dim", 0.0)) ** 2 if stretched else 1.0
 
     def attention(theirs: nn.Module, door: PositionEncoding) -> RebuiltAttention:
         def expanded(x: Tensor) -> Tensor:  # from the latent: (..., n, heads, plain + value_dim)

@@ -109,7 +109,7 @@ def measure(scheme: str, seed: int) -> dict:
     if isinstance(model.encoding, LearnedGrid):
         start = trained(scheme, seed, steps=0).encoding.table
         found["cosines"] = {
-            name: [[round(x, 3) for x in row] for row in cosines(table.detach().flatten(0, 1)).tolist()]
+            name: [[round(x, 3) for x in row] for row in cosines(table.flatten(0, 1)).tolist()]
             for name, table in (("start", start), ("trained", model.encoding.table))
         }
     return found

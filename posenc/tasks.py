@@ -120,7 +120,7 @@ def a_before_b(examples: int, seed: int = 0, length: int = 12) -> Labelled:
 
 
 def has_an_a(examples: int, seed: int = 0, length: int = 12) -> Labelled:
-    """Presence: label 1 if the word contains an A. Half of the words do, most of them only once."""
+    """Presence: label 1 if the word contains an A. Half of the words do, exactly once."""
     generator = torch.Generator().manual_seed(seed)
     tokens = torch.randint(1, N_LETTERS, (examples, length), generator=generator)
     labels = torch.randint(2, (examples,), generator=generator)

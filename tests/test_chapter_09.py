@@ -3,7 +3,9 @@
 import dataclasses
 import json
 import math
+import re
 
+import numpy as np
 import pytest
 import torch
 
@@ -36,7 +38,7 @@ from posenc.model import Block, build
 from posenc.rotary import Rotary, rotate
 from posenc.symmetry import difference, must_break, translation_error
 from posenc.tasks import NOT_ASKED
-from posenc.train import accuracy
+from posenc.train import accuracy, cross_entropy
 
 
 def normal(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -265,38 +267,171 @@ def test_a_stack_of_chunks_keeps_chunks_apart_and_a_nope_layer_joins_them():
 # --- the study
 
 
+def in_text(tokens: torch.Tensor, ids: torch.Tensor, changed: torch.Tensor) -> bool:
+    """Whether a passage is in the text, except for the tokens that were changed. tokens, changed: (n,)."""
+    pieces = ["." if c else chr(65 + t) for t, c in zip(tokens.tolist(), changed.tolist(), strict=True)]
+    return re.search("".join(pieces), "".join(chr(65 + i) for i in ids.tolist())) is not None
+
+
 def test_passages_hold_their_needles():
-    generator = torch.Generator().manual_seed(0)
-    task = extension.with_needles(book()[0], 64, 20, generator)
-    marks = task.tokens == extension.MARK
-    assert ((marks.sum(dim=1) >= 3) & (marks.sum(dim=1) <= 4)).all()
-    for row, labels in zip(marks, task.labels, strict=True):
-        assert len(labels[row].unique()) == 1  # the same letter after each mark
-    needle = extension.needle_at(book()[1], 32, 0.5, 10, seed=0)
-    assert ((needle.tokens == extension.MARK).sum(dim=1) == 2).all()
-    places = (needle.tokens == extension.MARK).int().argmax(dim=1)
-    letters = needle.tokens.gather(1, places.unsqueeze(1) + 1).squeeze(1)
-    assert torch.equal(letters, needle.labels[:, -1])
-    assert (needle.labels[:, :-1] == NOT_ASKED).all()
+    ids, generator = book()[0][:300], torch.Generator().manual_seed(0)
+    task = extension.with_needles(ids, 20, 300, generator)
+    assert torch.equal(task.labels[:, :-1], task.tokens[:, 1:])
+    text = torch.cat([task.tokens, task.labels[:, -1:]], dim=1)  # (300, 21)
+    marks = text == extension.MARK
+    after = marks.roll(1, dims=1)
+    assert (marks.sum(dim=1) == 4).all()
+    assert not (marks & after).any()
+    letters = text[after].view(300, 4)  # the same letter after each mark, and no space
+    assert (letters == letters[:, :1]).all()
+    assert letters.unique().tolist() == list(range(1, 27))
+    assert marks[:, :20].any(dim=0).all()  # anywhere
+    assert all(in_text(row, ids, change) for row, change in zip(text, marks | after, strict=True))
+    assert not in_text(text[0].flip(0), ids, (marks | after)[0].flip(0))
+    two = extension.with_needles(ids, 20, 30, generator, needles=2).tokens
+    assert (two == extension.MARK).sum(dim=1).max() == 2
+    assert extension.with_needles(ids[:14], 12, 9, generator).tokens.shape == (9, 12)
 
 
-def test_chunks_hold_one_needle_each_and_the_test_only_one():
-    task = extension.needle_a_chunk(4, 8, 30, seed=0)
-    marks = (task.tokens == 0).view(30, 4, 8)
-    assert (marks.sum(dim=-1) == 1).all()
-    assert ((task.labels != NOT_ASKED).sum(dim=1) == 3).all()
-    assert (task.labels[:, :8] == NOT_ASKED).all()
-    single = extension.one_needle(4, 8, 30, seed=0)
-    assert ((single.tokens == 0).sum(dim=1) == 2).all()
-    assert (single.tokens[:, 24:-1] != 0).all()
+@pytest.mark.parametrize(("depth", "place"), [(0.0, 0), (0.5, 4), (0.6, 4), (1.0, 8)])
+def test_a_needle_lies_at_its_depth_and_is_asked_for_at_the_end(depth, place):
+    ids = book()[1][:300]
+    task = extension.needle_at(ids, 12, depth, 300, seed=0)
+    letters = task.tokens[:, place + 1]
+    assert (task.tokens[:, [place, -1]] == extension.MARK).all()
+    assert letters.unique().tolist() == list(range(1, 27))
+    assert torch.equal(task.labels[:, -1], letters)
+    assert (task.labels[:, :-1] == NOT_ASKED).all()
+    changed = torch.isin(torch.arange(12), torch.tensor([place, place + 1, 11]))
+    assert all(in_text(row, ids, changed) for row in task.tokens)
+    starts = {tuple(row) for row in extension.needle_at(torch.arange(14), 12, 0.0, 99, seed=0).tokens[:, 2:4].tolist()}
+    assert starts == {(2, 3), (3, 4)}
+
+
+def test_chunks_hold_one_needle_each():
+    task = extension.needle_a_chunk(4, 8, 400, seed=0)
+    marks = task.tokens == 0
+    assert (marks.view(400, 4, 8).sum(dim=-1) == 1).all()
+    assert marks.view(400, 4, 8).any(dim=0).tolist() == [[True] * 7 + [False]] * 4  # the letter fits too
+    letters = task.tokens[marks.roll(1, dims=1)].view(400, 4)
+    assert (letters == letters[:, :1]).all()
+    fillers = task.tokens[~(marks | marks.roll(1, dims=1))]
+    assert letters.unique().tolist() == fillers.unique().tolist() == list(range(1, 9))
+    asked = task.labels != NOT_ASKED
+    assert torch.equal(asked, marks & (torch.arange(32) >= 8))  # all but the first
+    assert torch.equal(task.labels[asked].view(400, 3), letters[:, 1:])
+
+
+def test_the_test_of_chunks_holds_one_needle_in_any_but_the_last():
+    task = extension.one_needle(4, 8, 600, seed=0)
+    marks = task.tokens == 0
+    assert (marks.sum(dim=1) == 2).all()
+    assert marks[:, -1].all()
+    early = marks[:, :24].view(600, 3, 8)
+    assert early.any(dim=0).tolist() == [[True] * 7 + [False]] * 3
+    assert not marks[:, 24:-1].any()
+    letters = task.tokens[marks[:, :-1].nonzero(as_tuple=True)[0], marks[:, :-1].nonzero(as_tuple=True)[1] + 1]
+    assert torch.equal(task.labels[:, -1], letters)
+    fillers = task.tokens[~(marks | marks.roll(1, dims=1))]
+    assert letters.unique().tolist() == fillers.unique().tolist() == list(range(1, 9))
+    assert (task.labels[:, :-1] == NOT_ASKED).all()
+
+
+def small(seed: int = 0, encoding=None):
+    """A model of the study's sizes, untrained."""
+    return build(
+        seed, **extension.SETTINGS, encoding=encoding if encoding is not None else Together(Causal(), Rotary())
+    )
+
+
+def test_the_models_of_the_study_are_small():
+    model = extension.copy_with(small(), Causal())
+    assert (model.embedding.num_embeddings, model.embedding.embedding_dim) == (28, 64)  # 27 letters and the mark
+    assert (len(model.blocks), model.blocks[0].attention.n_heads, model.to_logits.out_features) == (2, 4, 28)
+    assert (extension.HEAD_DIM, extension.TRAINED, extension.MARK) == (16, 64, 27)
+    assert extension.PLAIN.tolist() == pytest.approx([10_000 ** (-k / 8) for k in range(8)])
+
+
+def test_to_fit_is_to_take_steps_of_adam_on_fresh_passages(monkeypatch):
+    drawn, given = [], extension.with_needles
+
+    def note(ids, length, examples, generator):
+        drawn.append((ids, length, examples, generator.initial_seed(), given(ids, length, examples, generator)))
+        return drawn[-1][-1]
+
+    monkeypatch.setattr(extension, "with_needles", note)
+    torch.manual_seed(0)
+    before = torch.get_rng_state()
+    model, start = small(), small()
+    extension.fit(model, length=10, steps=3, batch=5, learning_rate=0.0, seed=11)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert [each[:4] for each in drawn] == [(book()[0], 10, 5, 11)] * 3
+    assert not torch.equal(drawn[0][-1].tokens, drawn[1][-1].tokens)
+    cross_entropy(start(drawn[2][-1].tokens), drawn[2][-1].labels).backward()  # what is left is of the last step alone
+    for one, other in zip(model.parameters(), start.parameters(), strict=True):
+        assert torch.equal(one, other)
+        assert difference(one.grad, other.grad) < 1e-6
+    extension.fit(model, length=10, steps=1, batch=5, learning_rate=0.01, seed=11)
+    moved = (model.to_logits.weight - start.to_logits.weight).abs()  # Adam's first step is the learning rate
+    assert moved.median().item() == pytest.approx(0.01, rel=1e-3)
+    loss = [cross_entropy(each(drawn[-1][-1].tokens), drawn[-1][-1].labels).item() for each in (model, start)]
+    assert loss[0] < loss[1]
+
+
+def test_how_the_models_are_trained_and_tuned(monkeypatch):
+    calls = []
+    monkeypatch.setattr(extension, "fit", lambda model, **how: calls.append((model, how)))
+    model = extension.trained(3)
+    assert calls == [(model, {"length": 64, "steps": 400, "batch": 32, "learning_rate": 5e-3, "seed": 3})]
+    tokens = torch.arange(28)[None]
+    assert difference(model(tokens), small(3)(tokens)) == 0
+    must_break(difference(model(tokens), small(3, Causal())(tokens)))
+    must_break(difference(model(tokens), small(3, Rotary())(tokens)))
+    extension.tune(model, 256, 3)
+    extension.tune(model, 64, 2, steps=4)
+    assert [how for _, how in calls[1:]] == [  # 32 times 64 letters a step, at every length
+        {"length": 256, "steps": 20, "batch": 8, "learning_rate": 2e-3, "seed": 1003},
+        {"length": 64, "steps": 4, "batch": 32, "learning_rate": 2e-3, "seed": 1002},
+    ]
+    assert all(type(how["batch"]) is int for _, how in calls)
+    assert calls[1][0] is model
+
+
+def test_a_copy_has_the_same_weights_and_another_encoding():
+    model, tokens = small(3), torch.arange(28)[None]
+    other = extension.copy_with(model, Causal())
+    assert difference(other(tokens), small(3, Causal())(tokens)) == 0
+    with torch.no_grad():
+        other.embedding.weight.zero_()
+    assert difference(model(tokens), small(3)(tokens)) == 0
 
 
 def test_a_stored_model_is_loaded_without_pickle_and_reads(tmp_path):
-    model = build(3, **extension.SETTINGS, encoding=Together(Causal(), Rotary()))
-    extension.save(model, tmp_path / "model.npz")
+    model, path = small(3), tmp_path / "model.npz"
+    extension.save(model, path)
     tokens = extension.needle_at(book()[1], 32, 0.5, 2, seed=0).tokens
-    assert difference(extension.load(tmp_path / "model.npz")(tokens), model(tokens)) < 1e-2
-    assert (tmp_path / "model.npz").stat().st_size < 300_000
+    assert difference(extension.load(path)(tokens), model(tokens)) < 1e-2
+    assert difference(extension.load(path, Causal())(tokens), small(3, Causal())(tokens)) < 1e-2
+    must_break(difference(extension.load(path, Causal())(tokens), model(tokens)))
+    assert path.stat().st_size < 300_000
+    with np.load(path) as arrays:
+        assert {arrays[name].dtype for name in arrays.files} == {np.dtype("float16")}
+
+
+def test_a_file_with_pickles_in_it_is_refused(tmp_path):
+    np.savez_compressed(tmp_path / "model.npz", weight=np.array([{"a": 1}], dtype=object))
+    with pytest.raises(ValueError, match="allow_pickle"):
+        extension.load(tmp_path / "model.npz")
+
+
+def test_a_stored_model_is_loaded_in_float32_whatever_is_usual(tmp_path, monkeypatch):
+    extension.save(small(3), tmp_path / "model.npz")
+    try:
+        torch.set_default_dtype(torch.float64)
+        dtypes = {weight.dtype for weight in extension.load(tmp_path / "model.npz").parameters()}
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert dtypes == {torch.float32}
 
 
 def test_the_stored_checkpoint_knows_its_text_and_its_needles():
@@ -318,30 +453,175 @@ def test_needles_are_counted_in_parts_and_once_each():
     assert 7 * found == pytest.approx(round(7 * found))
 
 
+def test_losses_are_means_over_equal_parts_of_the_positions(monkeypatch):
+    asked = []
+
+    def by_position(model, task):
+        asked.append((model, task))
+        return torch.arange(float(task.tokens.shape[1])) / 3
+
+    monkeypatch.setattr(extension, "loss_by_position", by_position)
+    assert extension.losses("model", 16) == [round((2 * k + 0.5) / 3, 4) for k in range(8)]
+    model, task = asked[0]
+    assert model == "model"
+    assert torch.equal(task.tokens.flatten(), book()[1][:6144])
+    assert torch.equal(task.labels.flatten(), book()[1][1:6145])
+    assert extension.losses("model", 16, letters=40, parts=2) == [round(3.5 / 3, 4), round(11.5 / 3, 4)]
+    assert asked[1][1].tokens.shape == (2, 16)
+    with pytest.raises(ValueError, match="passage"):
+        extension.losses("model", 16, letters=15)
+    assert len(extension.losses("model", 16, letters=16)) == len(extension.losses("model", 80)) == 8
+    extension.losses("model", 1)
+    assert asked[-1][1].tokens.shape == (6144, 1)
+
+
+def test_needles_are_looked_for_at_five_depths(monkeypatch):
+    asked = []
+    monkeypatch.setattr(extension, "_share_found", lambda model, test: asked.append((model, test)) or 2 / 3)
+    assert extension.needles("model", 20) == [0.6667] * 5
+    for i, depth in enumerate((0.0, 0.25, 0.5, 0.75, 1.0)):
+        expected = extension.needle_at(book()[1], 20, depth, 16, 7 + i)
+        assert asked[i][0] == "model"
+        assert torch.equal(asked[i][1].tokens, expected.tokens)
+        assert torch.equal(asked[i][1].labels, expected.labels)
+    extension.needles("model", 20, examples=3, seed=50)
+    assert torch.equal(asked[6][1].tokens, extension.needle_at(book()[1], 20, 0.25, 3, 51).tokens)
+
+
+def read_off(encoding) -> tuple[torch.Tensor, float]:
+    """The frequency of each pair, and the factor, of a rotary encoding: from what it does to a query at position 1."""
+    query = torch.tensor([1.0, 0.0]).repeat(8).double()[None]
+    turned, _ = encoding.queries_and_keys(query, query, torch.tensor([1]), torch.tensor([1]))
+    even, odd = turned[0, 0::2], turned[0, 1::2]
+    return torch.atan2(odd, even), torch.hypot(even, odd).mean().item()
+
+
+@pytest.mark.parametrize("scale", [2, 4])
+def test_the_schemes_slow_the_pairs_that_they_say(scale):
+    plain = torch.tensor([10_000 ** (-k / 8) for k in range(8)], dtype=torch.float64)
+    kept = ((64 * plain / (2 * math.pi) - 1) / 3).clamp(0, 1)  # all from 4 turns in 64 letters on, nothing below 1
+    by_parts_ = kept * plain + (1 - kept) * plain / scale
+    expected = {
+        "as trained": plain,
+        "PI": plain / scale,
+        "NTK": plain * scale ** (-torch.arange(8) / 7),  # the first pair stays, the last is slowed by all of it
+        "by parts": by_parts_,
+        "YaRN": by_parts_,
+        extension.FOR_PAIR_3: plain * scale ** (-torch.arange(8) / 3),
+    }
+    assert list(extension.SCHEMES) == list(expected)
+    for name, make in extension.SCHEMES.items():
+        found, factor = read_off(make(scale))
+        assert difference(found, expected[name]) < 1e-7, name
+        assert factor == pytest.approx(1 + 0.1 * math.log(scale) if name == "YaRN" else 1)
+
+
 def test_the_interventions_are_what_their_names_say():
-    found = extension.interventions(4)
-    assert set(extension.RETRIEVED) < set(found)
-    limits = {name: each.encodings[1].limits for name, each in found.items() if "clamped" in name}
-    assert [int((limit < math.inf).sum()) for limit in limits.values()] == [3, 5, 8, 1]
-    assert limits["pair 3 clamped"][3] == extension.TRAINED - 1
-    base = extension.SCHEMES[extension.FOR_PAIR_3](8).base
-    assert frequencies(16, base)[3].item() == pytest.approx(extension.PLAIN[3].item() / 8)
+    found, plain = extension.interventions(4), extension.PLAIN
+    names = ["as trained", "fast pairs clamped", "slow pairs clamped", "all pairs clamped", "pair 3 clamped"]
+    names += [f"{band} {k}" for k in range(9) for band in ("slow from", "fast before")]
+    names += [*(f"pair {k} off" for k in range(8)), "window of 64"]
+    assert list(found) == names
+    assert set(extension.RETRIEVED) == {*names[:5], names[-1]}
+    limits = {name: (each.encodings[1].limits < math.inf).tolist() for name, each in found.items() if "clamped" in name}
+    assert limits["fast pairs clamped"] == [True] * 3 + [False] * 5  # those with a full turn in 64 letters
+    assert limits["slow pairs clamped"] == [False] * 3 + [True] * 5
+    assert limits["all pairs clamped"] == [True] * 8
+    assert limits["pair 3 clamped"] == [k == 3 for k in range(8)]
+    assert found["pair 3 clamped"].encodings[1].limits[3] == extension.TRAINED - 1
+    assert torch.equal(found["pair 3 clamped"].encodings[1].frequencies, plain)
+    for k in range(9):
+        number = torch.arange(8)
+        assert difference(read_off(found[f"slow from {k}"])[0], plain / (1 + 3 * (number >= k))) < 1e-12
+        assert difference(read_off(found[f"fast before {k}"])[0], plain / (1 + 3 * (number < k))) < 1e-12
+        if k < 8:
+            assert difference(read_off(found[f"pair {k} off"])[0], plain * (number != k)) < 1e-12
+    assert difference(read_off(found["as trained"])[0], plain) < 1e-12
+    assert difference(read_off(found["window of 64"])[0], plain) < 1e-12
+    at = torch.arange(100)
+    for name, each in found.items():
+        assert int(each.mask(at, at).sum(dim=1).max()) == (64 if name == "window of 64" else 100)
+    assert list(extension.interventions()) == names
+    assert difference(read_off(extension.interventions()["slow from 0"])[0], plain / 4) < 1e-12
+
+
+@pytest.fixture
+def noted(monkeypatch):
+    """What `losses`, `needles` and `tune` are asked, in place of measuring."""
+    calls = []
+
+    def note(name):
+        return lambda model, *given, **named: calls.append((name, model, given, named)) or [name]
+
+    for name in ("losses", "needles", "tune"):
+        monkeypatch.setattr(extension, name, note(name))
+    return calls
+
+
+def test_what_is_measured_of_a_scheme(noted):
+    model, tokens = small(1), torch.arange(28)[None]
+    assert extension.measure(model, "PI", 4, tuned=False) == {"losses": ["losses"], "needles": ["needles"]}
+    assert [(name, given) for name, _, given, _ in noted] == [("losses", (256,)), ("needles", (256,))]
+    encoding = Together(Causal(), extension.SCHEMES["PI"](4))
+    assert difference(noted[0][1](tokens), small(1, encoding)(tokens)) == 0
+    noted.clear()
+    extension.measure(model, "PI", 2, tuned=True)
+    extension.measure(model, "PI", 2, tuned=True, seed=5)
+    assert [(name, given) for name, _, given, _ in noted[::3]] == [("tune", (128, 0)), ("tune", (128, 5))]
+    assert len({id(each) for _, each, _, _ in noted[:3]}) == 1
+    assert all(each is not model for _, each, _, _ in noted)
+
+
+def test_what_is_measured_of_an_intervention(noted):
+    model, tokens = small(1), torch.arange(28)[None]
+    assert extension.intervene(model, "pair 0 off", Causal()) == {"losses": ["losses"]}
+    found = extension.intervene(model, "as trained", Causal())
+    assert found == {"losses": ["losses"], "needles": ["needles"]}
+    asked = [(name, given, named) for name, _, given, named in noted]
+    assert asked == [("losses", (256,), {"letters": 2048})] * 2 + [("needles", (256,), {"examples": 64})]
+    assert difference(noted[0][1](tokens), small(1, Causal())(tokens)) == 0
+
+
+def test_every_measurement_asks_for_what_its_name_says(noted, monkeypatch):
+    todo = extension.measurements(6)
+    schemes = list(extension.SCHEMES)
+    names = ["trained", *extension.interventions()]
+    for scale in (4, 2, 8):  # the most telling first
+        names += [f"{scheme} x{scale}" for scheme in schemes]
+        names += [f"{scheme} x{scale} tuned" for scheme in schemes if scheme != "base for pair 3"]
+    assert list(todo) == names
+    assert todo["trained"]("model") == {"losses": ["losses"], "needles": ["needles"]}
+    assert [each[:3] for each in noted] == [("losses", "model", (64,)), ("needles", "model", (64,))]
+    monkeypatch.setattr(extension, "measure", lambda *given: given)
+    monkeypatch.setattr(extension, "intervene", lambda model, name, encoding: (model, name, encoding))
+    assert todo["YaRN x2 tuned"]("model") == ("model", "YaRN", 2, True, 6)
+    assert todo["PI x8"]("model") == ("model", "PI", 8, False, 6)
+    model, name, encoding = todo["slow from 2"]("model")
+    assert (model, name) == ("model", "slow from 2")
+    assert difference(read_off(encoding)[0], extension.from_pair(2, 4, slowed="slow")) < 1e-12
 
 
 def test_the_study_resumes_where_it_stopped(tmp_path, monkeypatch):
-    made = []
+    made, trained, said, tokens = [], [], [], torch.arange(28)[None]
 
     def measurements(seed):
-        return {name: lambda model, name=name: made.append((seed, name)) or {"losses": []} for name in ("a", "b")}
+        return {
+            name: lambda model, name=name: made.append((seed, name, model)) or {"losses": []} for name in ("a", "b")
+        }
 
     monkeypatch.setattr(extension, "measurements", measurements)
-    monkeypatch.setattr(extension, "trained", lambda seed: build(seed, **extension.SETTINGS))
-    extension.study(tmp_path, 1, report=lambda _: None)
-    extension.study(tmp_path, 2, report=lambda _: None)
-    assert made == [(0, "a"), (0, "b"), (1, "a"), (1, "b")]
+    monkeypatch.setattr(extension, "trained", lambda seed: trained.append(seed) or small(seed))
+    extension.study(tmp_path, 1, report=said.append)
+    extension.study(tmp_path, 2, report=said.append)
+    assert trained == [0, 1]
+    assert [each[:2] for each in made] == [(0, "a"), (0, "b"), (1, "a"), (1, "b")]
+    for seed, _, model in made:  # the stored weights
+        assert difference(model(tokens), extension.load(tmp_path / f"letters_64_{seed}.npz")(tokens)) == 0
+        assert difference(model(tokens), small(seed)(tokens)) < 1e-2
     stored = json.loads((tmp_path / "longer_contexts.json").read_text())
     assert set(stored["seeds"]) == {"0", "1"}
-    assert stored["made"]["command"].endswith("--seeds 2")
+    assert stored["made"]["command"] == "python -m posenc.extension study --seeds 2"
+    assert len(said) == 4
 
 
 def test_the_stored_study_is_complete():

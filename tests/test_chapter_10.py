@@ -1,10 +1,15 @@
 """What chapter 10 adds: encodings of a grid, resampling, walks, symmetries of the grid, and the study of sizes."""
 
+import json
+from types import SimpleNamespace
+
 import pytest
 import torch
+from torch.nn import functional as F
 
 from posenc import resolution
 from posenc.absolute import Sinusoidal, sinusoids
+from posenc.encoding import NoPE
 from posenc.grids import (
     Flattened,
     LearnedGrid,
@@ -16,6 +21,7 @@ from posenc.grids import (
     sinusoids_2d,
     traversal,
 )
+from posenc.images import digits
 from posenc.learned import Learned, resize_table
 from posenc.symmetry import GRID_MOVES, difference, must_break, relabelling_error, shift_grid
 from posenc.vision import build, grid
@@ -318,11 +324,171 @@ def test_reading_with_another_encoding_leaves_the_model_as_it_was():
 
 
 def test_the_study_goes_on_where_it_stopped(tmp_path, monkeypatch):
-    made = []
-    monkeypatch.setattr(resolution, "measure", lambda scheme, seed: made.append((scheme, seed)) or {"done": 1})
+    made, said = [], []
+    monkeypatch.setattr(resolution, "measure", lambda scheme, seed: made.append((scheme, seed)) or {"done": seed})
     path = tmp_path / "study.json"
-    resolution.study(path, 1, report=lambda _: None)
-    assert len(made) == len(resolution.SCHEMES) + len(resolution.WALKS)
-    resolution.study(path, 2, report=lambda _: None)
-    assert len(made) == 2 * (len(resolution.SCHEMES) + len(resolution.WALKS))
-    assert {seed for _, seed in made[len(made) // 2 :]} == {1}
+    resolution.study(path, 1, report=said.append)
+    every = ["none", "table", "large table", "row and column", "2-D sin-cos"]
+    every += ["raster", "columns", "snake", "hilbert", "random"]
+    assert made == [(scheme, 0) for scheme in every]
+    resolution.study(path, 2, report=said.append)
+    assert made[10:] == [(scheme, 1) for scheme in every]
+    stored = json.loads(path.read_text())
+    assert stored["seeds"] == {str(seed): {scheme: {"done": seed} for scheme in every} for seed in (0, 1)}
+    assert stored["made"]["command"] == "python -m posenc.resolution --seeds 2"
+    assert len(said) == 20
+
+
+def test_the_encodings_of_the_study():
+    torch.manual_seed(0)
+    made = {name: make() for name, make in resolution.SCHEMES.items()}
+    assert [type(made[name]) for name in ("none", "2-D sin-cos")] == [NoPE, Sinusoidal2D]
+    for name, std in (("table", 0.02), ("large table", 0.5**0.5)):
+        assert made[name].table.shape == (4, 4, 32)
+        assert made[name].table.std().item() == pytest.approx(std, rel=0.15)
+    assert [table.shape for table in made["row and column"].parameters()] == [(4, 32), (4, 32)]
+    length = sinusoids(torch.arange(16.0), 32).norm(dim=-1)  # the large table's rows are as long as these
+    assert made["large table"].table.norm(dim=-1).mean().item() == pytest.approx(length.mean().item(), rel=0.1)
+
+
+@pytest.mark.parametrize(("walk", "visited"), [("raster", [9, 7]), ("columns", [6, 13]), ("snake", [9, 4])])
+def test_along_a_walk_a_patch_is_told_when_it_is_visited(walk, visited):
+    encoding, places = resolution.along(walk, 0), torch.tensor([[2, 1], [1, 3]])  # row 2 column 1, row 1 column 3
+    expected = sinusoids(torch.tensor(visited), 32)
+    assert difference(encoding.tokens(torch.zeros(2, 32).double(), places), expected) < 1e-6
+
+
+def test_random_walks_differ_by_their_seed():
+    places = grid(4, 4)
+    one, same, other = (resolution.along("random", s).tokens(torch.zeros(16, 8).double(), places) for s in (0, 0, 1))
+    assert torch.equal(one, same)
+    must_break(difference(one, other))
+
+
+def test_how_the_models_of_the_study_are_trained(monkeypatch):
+    calls = []
+    monkeypatch.setattr(resolution, "train", lambda model, task, **how: calls.append((model, task, how)))
+    before = torch.get_rng_state()
+    model, same, other = (resolution.trained("table", seed) for seed in (3, 3, 4))
+    assert torch.equal(torch.get_rng_state(), before)
+    assert calls[0][0] is model
+    assert calls[0][1] is digits()[0]
+    assert calls[0][2] == {"steps": 300, "batch": 64, "seed": 3}
+    assert resolution.trained("raster", 0, steps=7).encoding.number.tolist() == list(range(16))
+    assert calls[-1][2] == {"steps": 7, "batch": 64, "seed": 0}
+    assert (model.side, len(model.blocks), model.blocks[0].attention.n_heads) == (2, 2, 4)
+    assert (model.embedding.out_features, model.to_logits.out_features) == (32, 10)
+    assert torch.equal(model.encoding.table, same.encoding.table)
+    assert torch.equal(model.embedding.weight, same.embedding.weight)
+    must_break(difference(model.encoding.table, other.encoding.table))
+    must_break(difference(model.embedding.weight, other.embedding.weight))
+
+
+def test_the_pictures_of_the_test_are_scaled_to_so_many_patches():
+    task = resolution.test_at(3, 8)
+    assert torch.equal(task.labels, digits()[1].labels)
+    expected = F.interpolate(digits()[1].tokens[:, None], (6, 16), mode="bilinear")[:, 0]
+    assert difference(task.tokens, expected) == 0
+
+
+class Reader:
+    """Stands in for a model: reads the first 100 of the 450 pictures rightly, and notes what it was given."""
+
+    encoding = "its own"
+
+    def __call__(self, pictures, places):
+        assert not torch.is_grad_enabled()
+        self.given = (tuple(pictures.shape), places, self.encoding)
+        right = torch.arange(450) < 100
+        return F.one_hot((digits()[1].labels + ~right) % 10, 10).double()
+
+
+def test_an_accuracy_is_the_share_read_rightly_with_what_was_asked_for():
+    model = Reader()
+    assert resolution.accuracy_at(model, (3, 4)) == 0.2222
+    assert model.given == ((450, 6, 8), None, "its own")
+    assert resolution.accuracy_at(model, (4, 3), "places", "another") == 0.2222
+    assert model.given == ((450, 8, 6), "places", "another")
+    assert model.encoding == "its own"
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """What `ways` asks `accuracy_at` for: (model, size, places, encoding)."""
+    monkeypatch.setattr(
+        resolution, "accuracy_at", lambda model, size, places=None, encoding=None: (model, size, places, encoding)
+    )
+
+
+def test_the_ways_to_resample_a_table_are_torchs(asked):
+    model = SimpleNamespace(encoding=LearnedGrid(4, 4, 8, std=1.0))
+    ways = {
+        "bicubic": {"mode": "bicubic"},
+        "bicubic, antialiased": {"mode": "bicubic", "antialias": True},
+        "bilinear": {"mode": "bilinear"},
+        "bilinear, antialiased": {"mode": "bilinear", "antialias": True},
+        "bilinear, corners kept": {"mode": "bilinear", "align_corners": True},
+    }
+    found = resolution.ways(model, (3, 6))
+    assert list(found) == list(ways)
+    for name, how in ways.items():
+        read, size, places, encoding = found[name]()
+        assert (read, size, places) == (model, (3, 6), None)
+        expected = F.interpolate(model.encoding.table.permute(2, 0, 1)[None], (3, 6), **how)[0].permute(1, 2, 0)
+        assert difference(encoding.table, expected) < 1e-6
+
+
+def test_the_ways_to_read_other_encodings(asked):
+    model = SimpleNamespace(encoding=RowAndColumn(4, 4, 8, std=1.0))
+    ((name, read),) = resolution.ways(model, (3, 6)).items()
+    found, size, places, encoding = read()
+    assert (name, found, size, places) == ("linear, ends kept", model, (3, 6), None)
+    assert torch.equal(encoding.rows, resize_table(model.encoding.rows, 3))
+    assert torch.equal(encoding.columns, resize_table(model.encoding.columns, 6))
+
+    for encoding in (NoPE(), resolution.along("raster", 0)):
+        model = SimpleNamespace(encoding=encoding)
+        found = resolution.ways(model, (3, 6))
+        assert {name: read() for name, read in found.items()} == {"indices": (model, (3, 6), None, None)}
+
+    model = SimpleNamespace(encoding=Sinusoidal2D())
+    found = {name: read() for name, read in resolution.ways(model, (3, 6)).items()}
+    assert list(found) == ["indices", "places in the picture", "places, corners kept"]
+    assert [(each[0], each[1], each[3]) for each in found.values()] == [(model, (3, 6), None)] * 3
+    indices, inside, corners = (places for _, _, places, _ in found.values())
+    assert indices is None
+    assert inside[:, 0].tolist() == pytest.approx([1 / 6, -1 / 6])  # the centre of a cell of 4/3 by 2/3 patches
+    assert corners[:, [0, -1]].tolist() == [[0, 3], [0, 3]]
+
+
+def test_what_is_measured_of_a_scheme(monkeypatch):
+    trained = []
+
+    def model_of(scheme: str, seed: int, steps: int = 300) -> SimpleNamespace:
+        trained.append((scheme, seed, steps))
+        torch.manual_seed(steps)
+        return SimpleNamespace(encoding=LearnedGrid(4, 4, 8) if "table" in scheme else NoPE())
+
+    monkeypatch.setattr(resolution, "trained", model_of)
+    monkeypatch.setattr(resolution, "ways", lambda model, size: {"way": lambda: size})
+    sizes = {"4x4": (4, 4), "3x3": (3, 3), "6x6": (6, 6), "8x8": (8, 8), "4x8": (4, 8), "8x4": (8, 4)}
+    found = resolution.measure("none", 5)
+    assert list(found.items()) == [(name, {"way": size}) for name, size in sizes.items()]
+    assert resolution.measure("snake", 5) == {"4x4": {"way": (4, 4)}}
+    trained.clear()
+    found = resolution.measure("table", 5)
+    assert trained == [("table", 5, 300), ("table", 5, 0)]
+    assert list(found) == [*sizes, "cosines"]
+    assert list(found["cosines"]) == ["start", "trained"]
+    for name, steps in (("start", 0), ("trained", 300)):
+        table = model_of("table", 5, steps).encoding.table.detach().reshape(16, 8)
+        expected = torch.corrcoef(torch.cat([table - table.mean(0), -(table - table.mean(0))], dim=1))
+        assert difference(torch.tensor(found["cosines"][name]), expected) < 6e-4  # three decimals
+        assert any(round(x, 2) != x for row in found["cosines"][name] for x in row)
+        assert all(round(x, 3) == x for row in found["cosines"][name] for x in row)
+
+
+def test_cosines_are_of_what_differs_from_the_mean():
+    rows = torch.tensor([[4.0, 2.0], [1.0, 6.0], [-2.0, -2.0]])  # less the mean: (3, 0), (0, 4), (-3, -4)
+    expected = torch.tensor([[1.0, 0.0, -0.6], [0.0, 1.0, -0.8], [-0.6, -0.8, 1.0]])
+    assert difference(resolution.cosines(rows), expected) < 1e-6

@@ -3,11 +3,13 @@
 from collections.abc import Callable
 from html import escape
 from math import factorial
+from xml.etree import ElementTree
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from posenc import symmetry_table
 from posenc.absolute import Sinusoidal
 from posenc.checks.chapter_12 import KEPT_MOVES, free_orders, kept_moves, unseen_layer
 from posenc.checks.examine import examine
@@ -29,6 +31,7 @@ from posenc.symmetry_table import (
     WHY,
     Cell,
     Scheme,
+    Stack,
     as_html,
     at_random,
     gaps,
@@ -132,6 +135,117 @@ def test_the_folded_reasons_name_every_reader_and_every_move():
                 assert escape(WHY[kind][move][1]) in part
 
 
+# --- The moves, and what is measured of each
+
+
+def test_the_moves_of_a_text_are_those_of_the_definition():
+    places, orders, relabelled = text_moves(3)
+    assert places.tolist() == [0, 1, 2]
+    assert sorted(orders.tolist()) == [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]]
+    assert [moved.tolist() for moved in relabelled["shift"]] == [[by, by + 1, by + 2] for by in range(1, 9)]
+    assert [moved.tolist() for moved in relabelled["reversal"]] == [[2, 1, 0]]
+    assert [moved.tolist() for moved in relabelled["stretch"]] == [[0, 2, 4], [0, 3, 6]]
+
+
+def test_the_moves_of_a_grid_are_those_of_the_plane():
+    places, orders, relabelled = grid_moves(2)
+    assert places.tolist() == [[0, 0, 1, 1], [0, 1, 0, 1]]
+    assert orders.shape == (200, 4)
+    assert (orders.sort(-1).values == torch.arange(4)).all()
+    assert len({tuple(order) for order in orders.tolist()}) == 24  # of so many, each is met
+    assert torch.equal(orders, grid_moves(2)[1])
+    assert [moved.tolist() for moved in relabelled["shift down"]] == [
+        [[1, 1, 2, 2], [0, 1, 0, 1]],
+        [[2, 2, 3, 3], [0, 1, 0, 1]],
+    ]
+    assert [moved.tolist() for moved in relabelled["shift right"]] == [
+        [[0, 0, 1, 1], [1, 2, 1, 2]],
+        [[0, 0, 1, 1], [2, 3, 2, 3]],
+    ]
+    assert [moved.tolist() for moved in relabelled["half turn"]] == [[[1, 1, 0, 0], [1, 0, 1, 0]]]
+    assert relabelled.keys() == set(GRID_MOVE_NAMES) - {"any order"}
+
+
+def test_gaps_are_the_largest_change_of_each_version_by_hand():
+    """A layer that adds 10 times its label, and one that hands on the sum of what stands before."""
+    x = torch.tensor([[1.0], [2.0], [4.0]])
+    places, orders, relabelled = text_moves(3)
+    found = gaps(lambda x, labels: x + 10.0 * labels.unsqueeze(-1), x, places, orders, relabelled)
+    by_order = {
+        tuple(order): change for order, change in zip(orders.tolist(), found["any order"].tolist(), strict=True)
+    }
+    assert by_order == {(0, 1, 2): 0, (0, 2, 1): 10, (1, 0, 2): 10, (1, 2, 0): 20, (2, 0, 1): 20, (2, 1, 0): 20}
+    assert found["earlier tokens"].tolist() == [0, 0]
+    assert found["shift"].tolist() == [10 * by for by in range(1, 9)]
+    assert found["reversal"].tolist() == [20]
+    assert found["stretch"].tolist() == [20, 40]
+    sums = gaps(lambda x, labels: x.cumsum(-2) - x[..., :1, :], x, places, orders, relabelled)
+    assert sorted(sums["earlier tokens"].tolist()) == [0, 1]  # the last row holds what the second and the third are
+    assert sums["shift"].tolist() == [0] * 8
+
+
+def test_weights_are_drawn_by_the_seed_and_the_callers_generator_is_left_alone():
+    encoding = Learned(32, D_MODEL)
+    torch.manual_seed(5)
+    stack = at_random(encoding, 2, seed=1)
+    after = torch.rand(1)
+    torch.manual_seed(5)
+    assert torch.equal(after, torch.rand(1))
+    again, other = (at_random(Learned(32, D_MODEL), 2, seed=seed) for seed in (1, 2))
+    assert torch.equal(stack.encoding.table, again.encoding.table)
+    assert not torch.equal(stack.encoding.table, other.encoding.table)
+    assert 0.4 < stack.encoding.table.std().item() < 0.6
+    assert len(stack.blocks) == 2
+    assert len(Stack(NoPE()).blocks) == 1
+    assert {weight.dtype for weight in stack.parameters()} == {torch.float64}
+    assert stack.blocks[0].attention.n_heads == N_HEADS
+
+
+class Adding(nn.Module):
+    """A layer without weights, wherever a scheme is measured: it adds what a function makes of labels."""
+
+    def __init__(self, seed: int):
+        super().__init__()
+        self.seed = seed
+
+    def forward(self, x: Tensor, labels: Tensor) -> Tensor:
+        return x + (self.seed + 1) * labels.unsqueeze(-1)
+
+
+def test_a_cell_holds_the_smallest_error_of_a_broken_move_and_the_largest_of_a_kept_one(monkeypatch):
+    made = []
+
+    def layer(encoding: PositionEncoding, n_layers: int, seed: int) -> nn.Module:
+        made.append((n_layers, seed))
+        return Adding(seed)
+
+    monkeypatch.setattr(symmetry_table, "at_random", layer)
+    cells = measured(TEXTS["sinusoids"], text_moves(3), seeds=[4, 1, 2])
+    assert made == [(1, 4), (1, 1), (1, 2)]
+    assert cells["stretch"].error == pytest.approx(2 * 4)  # of 4 steps, times 5, 2 and 3
+    assert (cells["stretch"].kept, cells["stretch"].free, cells["stretch"].versions) == (False, 0, 2)
+    assert cells["earlier tokens"].kept
+    assert (cells["any order"].free, cells["any order"].versions) == (1, 6)
+    made.clear()
+    measured(TEXTS["sinusoids"], text_moves(3), n_layers=2)
+    assert made == [(2, 0), (2, 1), (2, 2)]
+    made.clear()
+    table({"one": TEXTS["sinusoids"]}, text_moves(3))
+    assert made == [(1, 0), (1, 1), (1, 2)]
+
+
+class Growing(Adding):
+    def forward(self, x: Tensor, labels: Tensor) -> Tensor:
+        return x + 1e-14 * (self.seed + 1) * labels.unsqueeze(-1)
+
+
+def test_a_kept_move_has_its_largest_rounding_error(monkeypatch):
+    monkeypatch.setattr(symmetry_table, "at_random", lambda encoding, n_layers, seed: Growing(seed))
+    cell = measured(TEXTS["none"], text_moves(3), seeds=[1, 4, 2])["stretch"]
+    assert (cell.kept, cell.free) == (True, 2)
+    assert cell.error == pytest.approx(5 * 4e-14, rel=0.02)
+
+
 # --- Negative controls: what makes the table blind
 
 
@@ -222,6 +336,58 @@ def test_printed_tables_name_every_scheme():
     html = as_html(cells, "A <title>")
     assert "A &lt;title&gt;" in html
     assert html.count("<tr>") == 3
+
+
+BY_HAND = {
+    "one": {"shift": Cell(True, 2e-16, 8, 8, "stays."), "reversal": Cell(False, 0.25, 0, 1, "a < b")},
+    "two": {"shift": Cell(False, 3.0, 0, 8, "moves."), "reversal": Cell(True, 0.0, 1, 1, "stays.")},
+}
+
+
+def test_a_table_in_words_by_hand():
+    assert in_words(BY_HAND).split("\n") == [
+        " " * 20 + "           shift" + "        reversal",
+        "one" + " " * 17 + "         (2e-16)" + "           2e-01",
+        "two" + " " * 17 + "           3e+00" + "         (0e+00)",
+    ]
+
+
+def test_a_table_as_html_by_hand():
+    root = ElementTree.fromstring(as_html(BY_HAND, "A <title>"))
+    assert root.find(".//caption").text == "A <title>"
+    assert [cell.text for cell in root.iterfind(".//thead/tr/th")] == ["encoding", "shift", "reversal"]
+    rows = [[cell.text for cell in row] for row in root.iterfind(".//tbody/tr")]
+    assert rows == [["one", "✓ 2e-16", "0.2"], ["two", "3", "✓ 0"]]
+    cells = root.findall(".//td")
+    assert [cell.get("title") for cell in cells] == ["stays.", "a < b", "moves.", "stays."]
+    assert ["background" in cell.get("style") for cell in cells] == [True, False, False, True]
+
+
+def test_folded_reasons_by_hand():
+    schemes = {"A": Scheme(NoPE, ("nothing",)), "B": Scheme(NoPE, ("chunks", "nothing"))}
+    folded = reasons_as_html(("shift", "any order", "reversal"), schemes)
+    nothing, chunks = ElementTree.fromstring(f"<div>{folded}</div>")
+    assert ["".join(part.find("summary").itertext()) for part in (nothing, chunks)] == ["nothing: A; B", "chunks: B"]
+    assert ["".join(line.itertext()) for line in nothing.iter("li")] == [
+        "✓ shift, reversal: Labels are never read.",
+        "✓ any order: No term of the formula holds a place.",
+    ]
+    lines = ["".join(line.itertext()) for line in chunks.iter("li")]
+    assert lines[0] == "✗ shift: Edges stay where they are. Only a shift by whole chunks is free."
+    assert [line[0] for line in lines] == ["✗"] * 3
+
+
+def test_predictions_for_several_layers_and_the_sentence_that_decides():
+    assert kept_by(("before or after",), "earlier tokens")
+    assert not kept_by(("before or after",), "earlier tokens", n_layers=2)
+    assert kept_by(("nothing",), "earlier tokens", n_layers=2)
+    assert kept_by(("nothing", "nothing"), "earlier tokens", n_layers=3)
+    assert not kept_by(("nothing", "before or after"), "earlier tokens", n_layers=2)
+    assert kept_by(("before or after",), "shift", n_layers=2)
+    assert not kept_by(("the distance", "the place"), "shift")
+    assert why(("the distance", "the place"), "shift") == "Other places, other vectors."
+    assert why(("the offset", "the distance"), "shift") == "|j - i| stays."
+    assert why(("the offset", "the place"), "reversal").startswith("j - i changes its sign")
 
 
 def test_a_cell_says_how_many_versions_are_free():

@@ -7,14 +7,16 @@ import os
 import subprocess
 import sys
 import warnings
+from types import SimpleNamespace
 
 import pytest
 import torch
+import triton_stand_in
 from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from posenc import costs, kernels
-from posenc.absolute import Sinusoidal
+from posenc.absolute import Sinusoidal, frequencies
 from posenc.attention import Attention, Cache, attention, masked_softmax
 from posenc.checks.chapter_14 import (
     ATTENTION_FLOPS,
@@ -66,6 +68,36 @@ def test_the_meter_frees_what_is_dropped_and_keeps_what_is_not():
     assert (meter.peak, meter.live) == (5000, 5000)
 
 
+def test_the_meter_counts_what_comes_where_something_was_freed():
+    x, kept = torch.zeros(250, dtype=torch.float32), []
+    with costs.Meter() as meter:
+        for _ in range(5):
+            x + 1
+        for _ in range(5):
+            kept.append(x + 1)
+    assert (meter.peak, meter.live) == (5000, 5000)
+
+
+def test_the_meter_counts_a_part_as_a_part_and_what_is_repeated_once():
+    x = torch.zeros(100, dtype=torch.float32)
+    assert costs.metered(lambda: x[:10] + 1).moved == 40 + 40
+    one = torch.zeros(1, dtype=torch.float32)
+    assert costs.metered(lambda: one.expand(50) + 1).moved == 4 + 200
+
+
+def test_the_meter_counts_two_results_in_one_storage_once():
+    def two_in_one() -> tuple[torch.Tensor, torch.Tensor]:
+        both = torch.zeros(20, dtype=torch.float32)
+        return both[:5], both[5:]
+
+    two_in_one._schema = SimpleNamespace(is_mutable=False)
+    meter = costs.Meter()
+    results = meter.__torch_dispatch__(two_in_one, ())
+    assert (meter.peak, meter.live, meter.moved, meter.largest) == (80, 80, 80, 60)
+    del results
+    assert (meter.peak, meter.live) == (80, 0)
+
+
 def test_a_meter_that_counts_views_would_fail():
     x = torch.zeros(64, 64, dtype=torch.float32)
     assert costs.metered(lambda: x.T.reshape(-1)).peak == x.nbytes  # this reshape is a copy
@@ -74,8 +106,10 @@ def test_a_meter_that_counts_views_would_fail():
 
 def test_slope_finds_the_power_and_refuses_one_point():
     assert costs.slope([1, 2, 4], [3, 12, 48]) == pytest.approx(2)
-    with pytest.raises(ValueError, match="two sizes"):
-        costs.slope([1], [1])
+    assert costs.slope([2, 8], [5, 10]) == pytest.approx(0.5)
+    for sizes, amounts in (([1], [1]), ([], []), ([1, 2], [1]), ([1, 2, 3], [1, 2])):
+        with pytest.raises(ValueError, match=f"two sizes or more, got {len(sizes)} and {len(amounts)}"):
+            costs.slope(sizes, amounts)
 
 
 # --- formulas
@@ -97,13 +131,14 @@ ENCODINGS = {
 }
 
 
-def test_every_scheme_is_counted():
-    assert list(ENCODINGS) == [scheme.name for scheme in costs.SCHEMES]
+def scheme_of(name: str) -> costs.Scheme:
+    return next(s for s in costs.SCHEMES if s.name == name)
 
 
-@pytest.mark.parametrize("scheme", costs.SCHEMES, ids=lambda s: s.name)
+@pytest.mark.parametrize("name", list(ENCODINGS))
 @pytest.mark.parametrize("n", [16, 49])
-def test_formulas_are_what_counters_find(scheme, n):
+def test_formulas_are_what_counters_find(name, n):
+    scheme = scheme_of(name)
     sizes, encoding = costs.Sizes(n=n, d_model=64, n_heads=4), ENCODINGS[scheme.name]()
     assert sum(p.numel() for p in encoding.parameters()) == scheme.parameters(sizes)
     positions = torch.stack([torch.arange(n) // 7, torch.arange(n) % 7]) if scheme.name == "Swin" else torch.arange(n)
@@ -128,6 +163,13 @@ def test_parameters_grow_with_the_layers_unless_they_are_shared():
     ratio = {s.name: s.parameters(many) / s.parameters(one) for s in costs.SCHEMES if s.parameters(one)}
     assert {name for name, r in ratio.items() if r == 1} == {"learned", "T5"}
     assert set(ratio.values()) == {1, 12}
+    assert [s.name for s in costs.SCHEMES] == list(ENCODINGS)
+    by_hand = {"learned": 1024 * 64, "Shaw keys": 33 * 16, "Shaw": 2 * 33 * 16, "T5": 32 * 4, "Swin": 13 * 13 * 4}
+    by_hand["Transformer-XL"] = 64 * 64 + 2 * 64
+    assert {s.name: s.parameters(one) for s in costs.SCHEMES if s.parameters(one)} == by_hand
+    assert costs.Sizes(n=8, d_model=64, n_heads=4) == one
+    assert type(one.head_dim) is int
+    assert costs.layer_bytes(NoPE(), 8) > 0
 
 
 @pytest.mark.parametrize("name", list(ENCODINGS))
@@ -136,7 +178,7 @@ def test_doors_before_the_scores_add_bytes_like_n_and_the_others_like_n_squared(
         pytest.skip("adds nothing, or is for grids")
     lengths = (128, 256, 512)
     more = [costs.layer_bytes(ENCODINGS[name](), n) - costs.layer_bytes(NoPE(), n) for n in lengths]
-    door = next(s.door for s in costs.SCHEMES if s.name == name)
+    door = scheme_of(name).door
     power = costs.slope(lengths, more)
     assert power < 1.1 if door in ("tokens", "queries, keys") else 1.8 < power < 2.1
 
@@ -175,6 +217,15 @@ def test_one_feature_leaves_its_arguments_alone_and_needs_the_causal_mask():
     symmetric = (q @ k.mT / 2 - m * (at[:, None] - at).abs()).softmax(-1)
     one_sided = (q @ k.mT / 2 + m * at).softmax(-1)  # without a mask the trick is another bias
     must_break(difference(symmetric, one_sided))
+
+
+def test_one_feature_takes_two_tokens_and_hands_over_eight_features_more(monkeypatch):
+    q, k, v = (normal(1, 2, 2, 4, seed=s) for s in range(3))
+    widths, attend = [], F.scaled_dot_product_attention
+    monkeypatch.setattr(F, "scaled_dot_product_attention", lambda *x, **how: widths.append(x) or attend(*x, **how))
+    found = costs.by_one_feature(q, k, v, alibi_slopes(2))
+    assert [x.shape[-1] for x in widths[0]] == [12] * 3
+    assert difference(found, costs.by_grid(q, k, v, alibi_slopes(2))) < 1e-12
 
 
 def test_one_feature_before_a_cache():
@@ -366,12 +417,23 @@ def test_cache_bytes_are_those_of_real_caches_and_the_model_says_the_same():
 
 
 def test_released_models():
-    gib = {m.name: costs.cache_bytes(m.layers, 131072, m.numbers) / 2**30 for m in costs.RELEASED}
-    assert gib["Llama 3.1 8B"] == 16
-    assert gib["Mistral 7B v0.1"] == 0.5
+    """Keys and values in 16 bits, 131,072 tokens: by hand, from the layers that the sources tell."""
+    n, sizes = 131_072, {m.name: costs.cache_bytes(m.layers, 131_072, m.numbers) for m in costs.RELEASED}
+    assert sizes == {
+        "Llama 3.1 8B": 32 * n * (2 * 8 * 128) * 2,
+        "Mistral 7B v0.1": 32 * 4096 * (2 * 8 * 128) * 2,
+        "Gemma 3 27B": (10 * n + 52 * 1024) * (2 * 16 * 128) * 2,
+        "Llama 4 Scout": (12 * n + 36 * 8192) * (2 * 8 * 128) * 2,
+        "DeepSeek-V3": 61 * n * (512 + 64) * 2,
+    }
+    assert list(sizes)[:2] == ["Llama 3.1 8B", "Mistral 7B v0.1"]
+    assert (sizes["Llama 3.1 8B"] / 2**30, sizes["Mistral 7B v0.1"] / 2**30) == (16, 0.5)
     gemma, scout = (next(m for m in costs.RELEASED if m.name == n) for n in ("Gemma 3 27B", "Llama 4 Scout"))
-    assert sum(not layer.is_bounded for layer in gemma.layers) == 10
+    assert [i for i, layer in enumerate(gemma.layers) if not layer.is_bounded] == list(range(5, 62, 6))
     assert [i for i, layer in enumerate(scout.layers) if not layer.rope] == list(range(3, 48, 4))
+    assert [i for i, layer in enumerate(scout.layers) if not layer.is_bounded] == list(range(3, 48, 4))
+    for name in ("Llama 3.1 8B", "Mistral 7B v0.1", "Gemma 3 27B", "DeepSeek-V3"):
+        assert all(layer.rope for m in costs.RELEASED if m.name == name for layer in m.layers)
     assert all(m.source.startswith("https://") for m in costs.RELEASED)
 
 
@@ -399,6 +461,47 @@ def test_turning_in_place_is_turning():
     must_break(difference(costs.turn_in_place(x.clone(), spins.conj()), expected))
 
 
+class OnCuda(torch.Tensor):
+    """A tensor that says that it lies on a GPU."""
+
+    is_cuda = True
+
+
+def test_the_ways_to_turn(monkeypatch):
+    x, compiled = normal(2, 3, 12, 8, dtype=torch.float32), []
+    expected = turn(x, torch.arange(12).unsqueeze(-1) * frequencies(8))
+    monkeypatch.setattr(torch, "compile", lambda function: compiled.append(function) or function)
+    monkeypatch.setattr(kernels, "triton", "Triton")
+    monkeypatch.setattr(kernels, "turn_in_place", lambda x, cos, sin: x.copy_(costs.turn_with(x, cos, sin)))
+
+    def names(x: torch.Tensor, *asked: bool) -> list[str]:
+        ways = costs.rotary_ways(x.clone(), *asked)
+        assert torch.equal(ways["copy"](), x)
+        assert ways["copy"]().data_ptr() != ways["one product, in place"]().data_ptr()
+        for name in list(ways)[1:]:
+            assert difference(costs.rotary_ways(x.clone(), *asked)[name](), expected) < 1e-6, name
+        return list(ways)
+
+    always = ["copy", "step by step", "one product, in place"]
+    assert names(x) == names(x, False) == always
+    assert not compiled
+    assert names(x, True) == [*always, "compiled"]
+    assert set(compiled) == {costs.turn_with}
+    on_gpu = x.as_subclass(OnCuda)
+    assert names(on_gpu) == [*always, "compiled", "Triton, in place"]
+    assert names(on_gpu, False) == [*always, "Triton, in place"]
+    monkeypatch.setattr(kernels, "triton", None)
+    assert names(on_gpu) == [*always, "compiled"]
+
+
+def test_a_spin_is_the_cosine_and_the_sine_of_each_angle():
+    base, angles = 100.0, torch.tensor([[0.0, 0.0], [1.0, 0.1], [2.0, 0.2]]).double()
+    found = costs.spin(3, 4, base)
+    assert found.dtype == torch.complex64
+    assert difference(torch.view_as_real(found), torch.stack([angles.cos(), angles.sin()], dim=-1).float()) < 1e-6
+    assert torch.equal(costs.spin(3, 4), costs.spin(3, 4, 10_000.0))
+
+
 def test_in_place_moves_what_a_copy_moves():
     x = normal(4, 2, 256, 64, dtype=torch.float32)
     ways = costs.rotary_ways(x)
@@ -407,16 +510,75 @@ def test_in_place_moves_what_a_copy_moves():
     assert moved["step by step"] > 4
 
 
-def test_the_kernel_is_python_and_refuses_what_it_cannot_do():
-    x, cos = torch.zeros(2, 4, 6), torch.zeros(4, 3)
-    if kernels.triton is None:
-        with pytest.raises(RuntimeError, match="not installed"):
-            kernels.turn_in_place(x, cos, cos)
-        return
-    with pytest.raises(ValueError, match="contiguous"):
-        kernels.turn_in_place(x.mT, cos, cos)
-    with pytest.raises(ValueError, match="needs cos and sin"):
-        kernels.turn_in_place(x, cos[:2], cos[:2])
+@pytest.fixture
+def kernel(monkeypatch):
+    """The module, with Triton's words in plain PyTorch, whether Triton is installed or not."""
+    fresh = importlib.util.module_from_spec(kernels.__spec__)
+    with triton_stand_in.installed():
+        kernels.__spec__.loader.exec_module(fresh)
+    monkeypatch.setattr(kernels, "triton", fresh.triton)
+    monkeypatch.setattr(kernels, "_turn", fresh._turn, raising=False)
+    return kernels
+
+
+# More and fewer rows than a program turns, and numbers of pairs that are no powers of 2.
+SHAPES = [(2, 3, 10, 6), (7, 64), (3, 33, 12), (5, 1, 2), (1, 24)]
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_the_kernel_turns_each_pair_where_it_stands(kernel, shape, dtype):
+    x, (n, head_dim) = normal(*shape).to(dtype), shape[-2:]
+    angles = (torch.arange(n).unsqueeze(-1) * torch.linspace(1, 0.01, head_dim // 2)).float()
+    work, cos, sin = x.clone(), angles.cos(), angles.sin()
+    assert kernel.turn_in_place(work, cos, sin) is work
+    expected = costs.turn_with(x.float(), cos, sin).to(dtype)  # products are float32
+    assert torch.equal(work, expected)
+    assert torch.equal(cos, angles.cos())
+    assert torch.equal(kernel.turn_in_place(x.clone(), cos.mT.contiguous().mT, sin), expected)
+    if n > 1:
+        must_break(difference(kernel.turn_in_place(x.clone(), cos, -sin).double(), expected.double()))
+
+
+def test_the_kernel_leaves_its_neighbours_alone(kernel):
+    room, angles = normal(4, 9, 6), normal(9, 3, seed=1)
+    before = room.clone()
+    kernel.turn_in_place(room[1:3], angles.cos(), angles.sin())
+    assert torch.equal(room[[0, 3]], before[[0, 3]])
+    must_break(difference(room[1:3], before[1:3]))
+
+
+def test_the_kernel_finds_rows_beyond_two_thousand_million_numbers(kernel):
+    """Their addresses have more than 32 bits. Nobody touches the rest, so it takes no memory."""
+    rows, head_dim = 2**25 + 2, 64
+    x = torch.empty(rows, head_dim, dtype=torch.int8)
+    x[-2:] = torch.arange(2).unsqueeze(-1)
+    quarter = torch.tensor([[0.0], [1.0]]).expand(2, head_dim // 2).contiguous()  # row 1 turns by 90°
+    sizes = {"HALF": head_dim // 2, "BLOCK": 32, "ROWS": kernels.ROWS}
+    last = (rows - 1) // kernels.ROWS
+    kernel._turn.run(range(last, last + 1), x, 1 - quarter, quarter, rows, 2, **sizes)
+    assert x[-2].tolist() == [0] * head_dim
+    assert x[-1].tolist() == [-1, 1] * (head_dim // 2)
+
+
+def test_without_triton_the_kernel_says_what_to_call(monkeypatch):
+    monkeypatch.setattr(kernels, "triton", None)
+    with pytest.raises(RuntimeError, match=r"not installed; posenc\.rotary\.turn"):
+        kernels.turn_in_place(torch.zeros(2, 4, 6), torch.zeros(4, 3), torch.zeros(4, 3))
+
+
+def test_the_kernel_refuses_what_it_cannot_do(kernel):
+    def refuses(words: str, x: torch.Tensor, cos: tuple[int, int], sin: tuple[int, int]) -> None:
+        with pytest.raises(ValueError, match=words):
+            kernel.turn_in_place(x, torch.zeros(cos), torch.zeros(sin))
+
+    x = torch.zeros(2, 4, 6)
+    refuses("contiguous", x.mT, (6, 2), (6, 2))
+    refuses("contiguous", x[..., ::2], (4, 1), (4, 1))
+    refuses(r"needs cos and sin of \(4, 3\), got \(2, 3\) \(4, 3\)", x, (2, 3), (4, 3))
+    refuses(r"got \(4, 3\) \(4, 2\)", x, (4, 3), (4, 2))
+    refuses(r"got \(4, 6\) \(4, 6\)", x, (4, 6), (4, 6))
+    refuses(r"needs cos and sin of \(4, 2\)", torch.zeros(2, 4, 5), (4, 2), (4, 2))  # a feature without a partner
 
 
 IN_THE_INTERPRETER = """
@@ -463,11 +625,219 @@ def test_nothing_is_invented():
     assert costs.summary("abacus") == "abacus: not measured yet"
 
 
-def test_seconds_are_sorted_and_positive():
-    found = costs.seconds(lambda: torch.ones(3), torch.device("cpu"), repeats=4)
-    assert len(found) == 4
-    assert found == sorted(found)
-    assert found[0] > 0
+def test_the_summary_says_ratios_of_medians(monkeypatch):
+    def seconds(*found: float) -> dict:
+        return {"seconds": list(found)}
+
+    kept = {
+        "device": "CPU: an abacus",
+        "made": {"torch": "9.9", "date": "1623-10-01"},
+        "attention": {
+            "1024": {"one more feature": seconds(2, 4, 90), "step by step": seconds(6, 10, 11)},
+            "512": {"one more feature": seconds(1), "step by step": seconds(1)},
+        },
+        "rotary": {"compiled": [1.0, 1.5, 7.0]},
+    }
+    monkeypatch.setattr(costs, "stored", lambda device: kept)
+    assert costs.summary("cpu").splitlines() == [
+        "CPU: an abacus, torch 9.9, 1623-10-01",
+        "  attention, 1024 tokens, time",
+        "    one more feature         1.0",
+        "    step by step             2.5",
+        "  rotary, time, a copy = 1",
+        "    compiled                 1.5",
+    ]
+
+
+def test_what_was_measured_is_read_from_the_librarys_data(tmp_path, monkeypatch):
+    assert costs.where("cpu").is_file()
+    assert costs.where("cuda").name == "costs_cuda.json"
+    monkeypatch.setattr(costs, "where", lambda device: tmp_path / f"{device}.json")
+    assert costs.stored("cpu") is None
+    (tmp_path / "cpu.json").write_text('{"a": 1}')
+    assert costs.stored("cpu") == {"a": 1}
+    assert costs.stored("cuda") is None
+
+
+class Clock:
+    """Stands in for `time`: only what is measured takes time."""
+
+    def __init__(self, *durations: float) -> None:
+        self.now, self.durations = 100.0, iter(durations)
+
+    def perf_counter(self) -> float:
+        return self.now
+
+    def call(self) -> None:
+        self.now += next(self.durations)
+
+
+def test_seconds_are_in_order_of_size_and_the_first_call_only_warms_up(monkeypatch):
+    clock = Clock(50, 4, 2, 8, 1)
+    monkeypatch.setattr(costs, "time", clock)
+    assert costs.seconds(clock.call, torch.device("cpu"), repeats=4) == [1, 2, 4, 8]
+    monkeypatch.setattr(costs, "time", clock := Clock(*[1] * 6))
+    assert costs.seconds(clock.call, torch.device("cpu")) == [1] * 5
+    assert next(clock.durations, None) is None
+
+
+@pytest.fixture
+def cuda(monkeypatch):
+    """What is asked of `torch.cuda`, in order, in place of a GPU; its memory has 100 bytes, and up to 350 in a call."""
+    said, numbers = [], {"memory_allocated": 100, "max_memory_allocated": 350}
+    for name in ("synchronize", "reset_peak_memory_stats", *numbers):
+        monkeypatch.setattr(torch.cuda, name, lambda device, name=name: said.append(name) or numbers.get(name))
+    return said
+
+
+def test_a_gpu_has_done_its_work_before_the_clock_starts_and_before_it_stops(monkeypatch, cuda):
+    clock = SimpleNamespace(perf_counter=lambda: cuda.append("clock") or 0.0)
+    monkeypatch.setattr(costs, "time", clock)
+    costs.seconds(lambda: cuda.append("call"), torch.device("cuda"), repeats=1)
+    assert cuda == ["synchronize", "clock", "call", "synchronize", "clock"] * 2
+    cuda.clear()
+    costs.seconds(lambda: cuda.append("call"), torch.device("cpu"), repeats=0)
+    assert cuda == ["clock", "call", "clock"]
+
+
+def test_peak_bytes_are_the_allocators_on_a_gpu_and_the_meters_elsewhere(cuda):
+    assert costs.peak_bytes(lambda: cuda.append("call"), torch.device("cuda")) == 250
+    counted = ["reset_peak_memory_stats", "memory_allocated", "call", "synchronize", "max_memory_allocated"]
+    assert cuda == ["synchronize", *counted]
+    assert costs.peak_bytes(lambda: torch.ones(10, dtype=torch.float64), torch.device("cpu")) == 80
+    assert len(cuda) == 6
+
+
+def test_attention_is_measured_on_inputs_of_the_sizes_that_are_asked(monkeypatch):
+    def noted(*given: torch.Tensor) -> torch.Tensor:
+        assert not torch.is_grad_enabled()
+        shapes.append([tuple(x.shape) for x in given])
+        return given[0] + 1
+
+    shapes: list = []
+    monkeypatch.setitem(costs.ALIBI_WAYS, "noted", noted)
+    monkeypatch.setattr(costs, "seconds", lambda call, device: [call().shape, device])
+    cpu = torch.device("cpu")
+    assert costs.measure_attention("noted", 7, cpu) == {"seconds": [(1, 4, 7, 32), cpu], "peak": 4 * 7 * 32 * 4}
+    costs.measure_attention("noted", 5, cpu, 2, 8)
+    assert shapes == [[(1, 4, 7, 32)] * 3 + [(4,)]] * 2 + [[(1, 2, 5, 8)] * 3 + [(2,)]] * 2
+
+
+def test_random_inputs_are_the_same_each_time_and_float32():
+    cpu, before = torch.device("cpu"), torch.get_rng_state()
+    found = in_double(lambda: costs.random_inputs(6, 4, 8, cpu))
+    assert torch.equal(torch.get_rng_state(), before)
+    assert [tuple(x.shape) for x in found] == [(1, 4, 6, 8)] * 3 + [(4,)]
+    assert {x.dtype for x in found} == {torch.float32}
+    assert torch.equal(found[3], alibi_slopes(4).float())
+    assert all(
+        torch.equal(a, b) for a, b in zip(found, in_double(lambda: costs.random_inputs(6, 4, 8, cpu)), strict=True)
+    )
+    must_break(difference(found[0], found[1]))
+    assert abs(torch.cat(found[:3]).std().item() - 1) < 0.1
+
+
+def in_double(make):
+    """What is made where float64 is usual, as in the chapters."""
+    usual = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        return make()
+    finally:
+        torch.set_default_dtype(usual)
+
+
+def test_a_layer_of_64_with_4_heads_is_measured_in_float32_whatever_is_usual():
+    expected = costs.layer_bytes(NoPE(), 16, 64, 4)
+    assert costs.layer_bytes(NoPE(), 16) == expected
+    assert in_double(lambda: costs.layer_bytes(NoPE(), 16)) == expected
+    assert costs.layer_bytes(NoPE(), 16, 32, 2) < expected < costs.layer_bytes(NoPE(), 16, 64, 8)
+    more = costs.layer_bytes(Sinusoidal(), 16) - expected
+    assert more >= 3 * 16 * 64 * 4  # its token door: x and the sinusoids are read, their sum is written
+
+
+@pytest.mark.parametrize("on_gpu", [False, True])
+def test_flex_attention_is_measured_and_compared(monkeypatch, cuda, on_gpu):
+    flex_attention = importlib.import_module("torch.nn.attention.flex_attention")
+    block_mask, asked, mods = flex_attention.create_block_mask, [], []
+    monkeypatch.setattr(
+        flex_attention,
+        "create_block_mask",
+        lambda mod, *sizes, device: asked.append((*sizes, device)) or block_mask(mod, *sizes, device="cpu"),
+    )
+    real = torch.compile
+
+    def compiled(function, **how):
+        if how:  # torch's own, without which flex_attention does not run
+            return real(function, **how)
+        warnings.warn("torch.compile says this and that", stacklevel=2)
+        asked.append("compiled")
+        return lambda *qkv, score_mod, block_mask: mods.append(score_mod) or function(*qkv, score_mod, block_mask)
+
+    monkeypatch.setattr(torch, "compile", compiled)
+    monkeypatch.setattr(costs, "seconds", lambda call, device: [tuple(call().shape), device.type])
+    inputs = costs.random_inputs(24, 4, 8, torch.device("cpu"))
+    monkeypatch.setattr(costs, "random_inputs", lambda *sizes: asked.append(sizes) or inputs)
+    device = torch.device("cuda" if on_gpu else "cpu")
+    found = costs.measure_flex(24, device, 4, 8)
+    assert asked == [(24, 4, 8, device), (None, None, 24, 24, device.type), "compiled"]
+    assert found["seconds"] == [(1, 4, 24, 8), device.type]
+    assert found["peak"] == (250 if on_gpu else None)
+    assert found["error"] < 1e-5
+    row, column = torch.tensor(5), torch.tensor(3)
+    assert mods[0](2.0, 0, 1, row, column).item() == pytest.approx(2 - 2 * alibi_slopes(4)[1].item())
+    off = costs.by_one_feature(*inputs)
+    off[0, 2, 3, 4] += 0.5
+    monkeypatch.setattr(costs, "by_one_feature", lambda *given: off)
+    assert costs.measure_flex(24, device, 4, 8)["error"] == pytest.approx(0.5, abs=1e-5)
+
+
+def test_rotary_is_measured_against_a_copy_made_in_turn(monkeypatch):
+    said: list = []
+
+    def ways(x: torch.Tensor, compiled: bool) -> dict:
+        said.append((tuple(x.shape), x.dtype, compiled))
+        return {"copy": "copy", "slow": lambda: said.append("warm"), "compiled": lambda: said.append("warm")}
+
+    found = iter(
+        [[3, 6, 100], [1, 2, 2], [3, 5, 6], [1, 1, 1], [1, 1, 1], [1, 2, 3], [1, 8, 8], [2, 2, 2], [3] * 3, [1] * 3]
+    )
+    monkeypatch.setattr(costs, "rotary_ways", ways)
+    monkeypatch.setattr(costs, "seconds", lambda call, device: said.append((call, device.type)) or next(found))
+    cpu = torch.device("cpu")
+    assert in_double(lambda: costs.measure_rotary("slow", (2, 4, 8), cpu)) == [0.5, 3, 3, 4, 5]
+    assert said[:2] == [((2, 4, 8), torch.float32, False), "warm"]
+    assert [call == "copy" for call, _ in said[2:]] == [False, True] * 5
+    said.clear()
+    found = iter([[1]] * 10)
+    costs.measure_rotary("compiled", (2, 4), cpu)
+    assert said[:2] == [((2, 4), torch.float32, True), "warm"]
+
+
+@pytest.mark.parametrize("gpu", ["no", "without Triton", "with Triton"])
+def test_the_study_measures_every_way_at_every_length(monkeypatch, gpu):
+    kept: list = []
+    device = torch.device("cpu" if gpu == "no" else "cuda")
+    lengths, heads, shape = (256, 512, 1024, 2048), (4, 32), (4, 8, 1024, 64)
+    if gpu != "no":
+        lengths, heads, shape = (1024, 2048, 4096, 8192), (8, 64), (16, 16, 4096, 128)
+    for name in ("measure_attention", "measure_flex", "measure_rotary"):
+        monkeypatch.setattr(costs, name, lambda *given, name=name: (name, *given))
+    monkeypatch.setattr(costs, "describe", lambda device: f"a {device.type}")
+    monkeypatch.setattr(kernels, "triton", None if gpu == "without Triton" else "Triton")
+    monkeypatch.setattr(costs, "fill", lambda *given: kept.append(given))
+    costs.study("path", device, "report")
+    ((path, command, measurements, report),) = kept
+    assert (path, command, report) == ("path", "python -m posenc.costs", "report")
+    expected: list = [(("device",), f"a {device.type}")]
+    expected.append((("sizes",), {"n_heads": heads[0], "head_dim": heads[1], "rotary": list(shape)}))
+    for n in lengths:
+        for way in ("step by step", "bias written down", "one more feature"):
+            expected.append((("attention", str(n), way), ("measure_attention", way, n, device, *heads)))
+        expected.append((("attention", str(n), "FlexAttention"), ("measure_flex", n, device, *heads)))
+    ways = ["step by step", "one product, in place", "compiled"] + ["Triton, in place"] * (gpu == "with Triton")
+    expected += [(("rotary", way), ("measure_rotary", way, shape, device)) for way in ways]
+    assert [(keys, measure()) for keys, measure in measurements] == expected
 
 
 # --- the exercises' truth is measured

@@ -54,6 +54,13 @@ def test_a_mutant_says_where_it_is(change, place, lines, broad):
     assert (mutant.place, mutant.lines, mutant.broad, mutant.rule) == (place, lines, broad, "")
 
 
+def test_a_mutant_of_a_table_says_which_entry_it_is():
+    source = "ROWS = [Row('a', f, {'size': 2} | OTHERS, year=1990, copied=True), Row('b', f)]\nROWS |= {'c': 2 * 3}\n"
+    names = [f"{m.place}: {m.change}" for m in mutants_of("masks", source)]
+    assert {"ROWS.a.2.size: 3", "ROWS.a.year: 1991", "ROWS.a.copied: False", "ROWS.a.year: left out"} <= set(names)
+    assert {"ROWS.c: 2 / 3", "ROWS.c: 2 * 4", "ROWS.b: Row(f, 'b')"} <= set(names)
+
+
 def test_rules_excuse_the_words_of_an_error_and_where_a_tensor_lies():
     assert made("raise ValueError(f'{x + 1}')").rule == "the words of an error"
     assert made("return torch.zeros(x)").rule.startswith("where a tensor lies")
@@ -77,6 +84,12 @@ def test_a_mutant_is_seen_wherever_its_function_was_imported():
     assert witnesses.first_to_notice(asked, lambda: library_mutants.apply(mutant)) == "own"
     assert witnesses.first_to_notice(asked, lambda: True) == ""
     assert weights_to_halves(rows, 4).shape == rows.shape, "the fork has changed what is outside it"
+
+
+def test_what_stands_under_a_condition_is_imported_afresh():
+    """A kernel of Triton is there only with Triton, or with what a test puts in its place."""
+    mutant = next(m for m in mutants_of("kernels") if m.place == "_turn")
+    assert not library_mutants.apply(mutant)
 
 
 def test_a_loop_without_end_is_noticed(monkeypatch):

@@ -25,6 +25,7 @@ from posenc.production import (
     named,
     outputs,
     rebuild,
+    released_config,
     rope,
     rotary_of,
     rows,
@@ -34,6 +35,8 @@ from posenc.production import (
 from posenc.symmetry import difference, equivariance_error, must_break, random_permutation
 
 transformers = pytest.importorskip("transformers")
+
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 
@@ -209,6 +212,15 @@ def test_deepseeks_head_dim_is_not_the_width_of_a_head():
         ("GPT-NeoX", {"use_parallel_residual": False}),
         ("Mistral 7B v0.1", {"sliding_window": None}),  # v0.2
         ("Swin", {"image_size": 16}),  # a picture that is no larger than a window
+        ("BERT", {"num_hidden_layers": 1}),
+        ("GPT-2", {"n_layer": 1}),
+        ("T5", {"num_layers": 1}),
+        ("ViT", {"num_hidden_layers": 1}),
+        ("Qwen 3.5", {"head_dim": 64, "rope_parameters": rope(1e7, partial_rotary_factor=1.0)}),  # its own sections
+        ("DeepSeek-V3", {"rope_parameters": rope(1e4)}),
+        ("DeepSeek-V3", {"rope_parameters": rope(1e4, mscale_all_dim=1.0)}),
+        ("DeepSeek-V3", {"rope_parameters": rope(1e4, factor=40.0, mscale_all_dim=1.0)}),  # no rule, so no factor
+        ("DeepSeek-V3", {"rope_parameters": trained(16, rope(1e4, "yarn", factor=40.0))}),
     ],
 )
 def test_variants(name, more):
@@ -232,6 +244,50 @@ def test_a_rule_that_is_not_here_is_refused():
         rotary_of(rope(1e4, "longrope"), 8)
 
 
+@pytest.mark.parametrize(
+    "rule",
+    [
+        rope(1e6, "linear", factor=8.0),
+        trained(8192, rope(5e5, "llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0)),
+        trained(4096, rope(1e4, "yarn", factor=40.0)),  # beta_fast, beta_slow, mscale: what is left out has a value
+        trained(4096, rope(1e4, "yarn", factor=40.0, beta_fast=16.0)),
+        trained(4096, rope(1e4, "yarn", factor=40.0, beta_slow=4.0)),
+        trained(4096, rope(1e4, "yarn", factor=40.0, mscale=0.7, mscale_all_dim=0.3)),
+    ],
+)
+def test_a_rule_is_read_as_they_read_it(rule):
+    config = transformers.LlamaConfig(hidden_size=256, num_attention_heads=2, rope_parameters=dict(rule))
+    wanted, factor = ROPE_INIT_FUNCTIONS[rule["rope_type"]](config, "cpu")
+    ours = rotary_of(rule, 128)
+    assert torch.allclose(ours.vectors.float(), wanted, rtol=1e-5)
+    assert ours.factor == pytest.approx(factor)
+    assert (ours.kind, ours.base) == (rule["rope_type"], rule["rope_theta"])
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        {"image_size": 112, "patch_size": 4, "window_size": 7},
+        {"image_size": 24, "patch_size": 2, "window_size": 3},
+        {"image_size": 48, "patch_size": 2, "window_size": 3},  # two windows a side remain at last
+    ],
+)
+def test_swins_layers_are_shifted_as_theirs(sizes):
+    config = transformers.SwinConfig(embed_dim=8, depths=[2, 3, 2], num_heads=[1, 2, 4], **sizes)
+    model = transformers.SwinModel(config).eval()
+    found = []
+    for stage in model.encoder.layers:
+        for block in stage.blocks:
+            block.register_forward_hook(lambda block, *_: found.append(block.shift_size))
+    model(torch.randn(1, 3, config.image_size, config.image_size))
+    windows = [leaves(door)[0] for door in production.swin_doors(config)]
+    assert [window.shift for window in windows] == found
+    assert {window.side for window in windows} == {config.window_size}
+    tables = [leaves(door)[1].table.shape for door in production.swin_doors(config)]
+    entries = (2 * config.window_size - 1) ** 2
+    assert tables == [(entries, n) for n, depth in zip((1, 2, 4), (2, 3, 2), strict=True) for _ in range(depth)]
+
+
 # --- the table
 
 
@@ -248,6 +304,11 @@ def test_every_row_agrees_and_names_its_doors_and_source(table):
         assert row.source.endswith(".py")
         assert "/modeling_" in row.source
         assert not BY_NAME[row.name].released or row.released_at
+        year, _, n_layers, bases, turned = KNOWN[row.name]
+        said = {float(base.replace(",", "")) for base in row.base.split(" and ") if base}
+        sinusoids = {1e4} if row.name == "Marian" else set()
+        assert (row.year, row.n_layers, said, row.turned) == (year, n_layers, bases | sinusoids, turned)
+        assert (row.scope, row.second_hand) == (PARTS.get(row.name, "whole model"), row.name in COPIES)
 
 
 def test_the_table_says_what_is_known_of_the_released_models(table):
@@ -278,6 +339,115 @@ def test_the_table_says_what_is_known_of_the_released_models(table):
     neighbours = {name for name, row in table.items() if row.layout == "neighbours"}
     assert neighbours == {"GPT-J", "Llama 4 Scout", "DeepSeek-V3", "Cohere2 (Command R7B)"}
     assert {row.scaling for row in table.values()} == {"", "llama3", "linear", "yarn"}
+
+
+# Written by hand, from the papers and pages that the table links: the year it came out, the length of its training
+# texts (0: no source), its layers, the bases, and how many features turn of how many in a head.
+KNOWN = {
+    "Marian": (2018, 0, 6, set(), ""),
+    "BERT": (2018, 0, 12, set(), ""),
+    "GPT-2": (2019, 0, 12, set(), ""),
+    "T5": (2019, 0, 6, set(), ""),
+    "XLNet (as Transformer-XL)": (2019, 0, 24, set(), ""),
+    "MPT": (2023, 0, 32, set(), ""),
+    "BLOOM": (2022, 0, 70, set(), ""),
+    "GPT-J": (2021, 2048, 28, {1e4}, "64 of 256"),
+    "GPT-NeoX": (2022, 2048, 44, {1e4}, "24 of 96"),
+    "Llama 3.1": (2024, 8192, 32, {5e5}, "128 of 128"),
+    "Llama 4 Scout": (2025, 8192, 48, {5e5}, "128 of 128"),
+    "Mistral 7B v0.1": (2023, 8192, 32, {1e4}, "128 of 128"),
+    "Gemma 3 4B": (2025, 32_768, 34, {1e4, 1e6}, "256 of 256"),
+    "DeepSeek-V3": (2024, 4096, 61, {1e4}, "64 of 192"),
+    "Qwen2-VL": (2024, 0, 80, {1e6}, "128 of 128"),
+    "Qwen 3.5": (2026, 0, 64, {1e7}, "64 of 256"),
+    "SmolLM3": (2025, 0, 36, {5e6}, "128 of 128"),
+    "Cohere2 (Command R7B)": (2024, 0, 32, {5e4}, "128 of 128"),
+    "ViT": (2020, 0, 12, set(), ""),
+    "Swin": (2021, 0, 12, set(), ""),
+    "DINOv3": (2025, 0, 12, {100.0}, "64 of 64"),
+}
+WIDTHS = {"Marian": (512, 8), "MPT": (4096, 32), "BLOOM": (14_336, 112), "Llama 3.1": (4096, 32)}  # and heads
+LENGTHS = {"Marian": 512, "DeepSeek-V3": 163_840}
+RULES = {
+    "Llama 3.1": {"factor": 8, "low_freq_factor": 1, "high_freq_factor": 4, "original_max_position_embeddings": 8192},
+    "Llama 4 Scout": {"factor": 16, "low_freq_factor": 1, "high_freq_factor": 1}
+    | {"original_max_position_embeddings": 8192},
+    "DeepSeek-V3": {"factor": 40, "beta_fast": 32, "beta_slow": 1, "mscale": 1, "mscale_all_dim": 1}
+    | {"original_max_position_embeddings": 4096},
+    "Qwen2-VL": {"mrope_section": [16, 24, 24]},
+    "Qwen 3.5": {"mrope_section": [11, 11, 10], "partial_rotary_factor": 0.25},
+}
+COPIES = {"Marian", "Llama 4 Scout", "Mistral 7B v0.1", "Qwen2-VL", "Qwen 3.5", "Cohere2 (Command R7B)"}
+PARTS = {
+    "Marian": "encoder",
+    "T5": "encoder",
+    "XLNet (as Transformer-XL)": "whole model, without memory",
+    "Qwen2-VL": "language model",
+    "Qwen 3.5": "language model, its recurrent layers borrowed",
+    "Swin": "one stage",
+}
+OWN = {"BERT", "GPT-2", "T5", "XLNet (as Transformer-XL)", "GPT-J", "GPT-NeoX", "ViT", "Swin", "DINOv3"}  # class's own
+
+
+def test_tiny_models_have_weights_that_the_seed_alone_decides():
+    gpt2 = listed("GPT-2")
+    torch.manual_seed(5)
+    model = tiny(gpt2, transformers, n_embd=256)
+    after = torch.rand(1)
+    torch.manual_seed(5)
+    assert torch.equal(after, torch.rand(1))  # the generator of the caller is left alone
+    assert torch.equal(model.lm_head.weight, tiny(gpt2, transformers, n_embd=256, seed=0).lm_head.weight)
+    assert not model.training
+    assert gpt2.tiny["n_embd"] == 32
+    assert model.transformer.wpe.weight.std().item() == pytest.approx(1 / 16, rel=0.05)  # 1 / sqrt(256), of (40, 256)
+    norm = model.transformer.h[0].ln_1
+    assert norm.weight.mean().item() == pytest.approx(1, abs=0.03)
+    for weight in (norm.weight, norm.bias, model.transformer.h[0].attn.c_attn.bias):
+        assert weight.std().item() == pytest.approx(0.1, rel=0.2)
+
+
+def listed(name: str) -> production.Production:
+    return next(entry for entry in MODELS if entry.name == name)
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_released_models_are_as_their_makers_say(name):
+    entry = listed(name)
+    config = released_config(entry, transformers)
+    doors = entry.doors(config)
+    rotary = [leaf for door in doors for leaf in leaves(door) if isinstance(leaf, ModelRotary)]
+    widths = {2 * leaf.vectors.shape[-1] for leaf in rotary}
+    turned = f"{widths.pop()} of {production.width_of_head(config)}" if rotary else ""
+    assert not widths
+    assert (entry.year, entry.trained, len(doors), {leaf.base for leaf in rotary}, turned) == KNOWN[name]
+    if name in WIDTHS:
+        assert (config.hidden_size, config.num_attention_heads) == WIDTHS[name]
+    if name in LENGTHS:
+        assert config.max_position_embeddings == LENGTHS[name]
+    if name in RULES:
+        assert config.rope_parameters.items() >= RULES[name].items()
+    assert entry.second_hand == (name in COPIES)
+    assert entry.scope == PARTS.get(name, "whole model")
+    assert bool(entry.released_at) != (name in OWN)
+    assert entry.released_at.startswith("https://huggingface.co/") == (name in COPIES - {"Llama 4 Scout", "Qwen 3.5"})
+    assert entry.scheme
+    assert entry.described_at
+
+
+def test_gemmas_layers_that_see_everything_are_stretched_and_the_others_are_not():
+    rules = released_config(listed("Gemma 3 4B"), transformers).rope_parameters
+    assert rules["full_attention"] == rope(1e6, "linear", factor=8.0)
+    assert rules["sliding_attention"] == rope(1e4)
+
+
+def test_a_stretched_model_is_tried_on_a_text_that_is_longer_than_it_was_trained_on():
+    stretched = []
+    for entry in MODELS:
+        length = entry.tiny.get("rope_parameters", {}).get("original_max_position_embeddings")
+        if length:
+            stretched.append(entry.name)
+            assert entry.sample(None)[0].shape[1] > length
+    assert stretched == ["Llama 3.1", "Llama 4 Scout", "DeepSeek-V3"]
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,10 @@ lines are asked, quickest first; then the checks of the exercises, with their ri
 chapters. What nobody notices lacks a test, or does the same as the library: `tools/library_mutants.toml` says why.
 What a whole run finds is stored in `posenc/data/library_mutants.json`.
 
-Counted are the modules that encode positions and what they stand on (`MODULES`). Others can be named: tasks, costs,
-symmetry_table, … What draws, trains or holds a study (figures, images, train, sweep, extension, …) takes minutes to
-ask, and its results are stored and asserted in the chapters. Command lines are left alone, and so are `checks` and
-`grading`, which have their own proof.
+Counted are the modules that encode positions, what they stand on, and what tasks, studies and costs are made of
+(`MODULES`). Others can be named: production, symmetry_table, … What draws or trains (figures, images, train, sweep, …)
+takes minutes to ask, and its results are stored and asserted in the chapters. Command lines are left alone, and so are
+`checks` and `grading`, which have their own proof.
 
 A mutant's code is put into the function that is there already, in a fork, so nothing is imported again. Where that
 cannot be (a class attribute, a constant, a line that runs while tests are collected) the tests are collected afresh.
@@ -47,6 +47,7 @@ RESULTS = files.ROOT / "posenc" / "data" / "library_mutants.json"
 LAST = files.ROOT / "_build" / "library_mutants.json"
 MODULES = ("encoding", "attention", "masks", "symmetry", "sets", "absolute", "learned", "offsets", "relative", "rotary")
 MODULES += ("contexts", "grids", "windows", "rotary_grid", "vision", "model", "decode")
+MODULES += ("tasks", "recall", "resolution", "extension", "costs", "kernels")
 LOG = LAST.with_suffix(".log")  # of a run, as it goes
 LEAST_SHARE = 0.98  # of the mutants that are not excused, so many must be noticed
 MOST_SECONDS = 10.0  # of tests for one mutant
@@ -92,7 +93,10 @@ def mutants_of(module: str, source: str | None = None) -> Iterator[Mutant]:
             inside = [a for a in around if isinstance(a, ast.FunctionDef)]
             place = ".".join(a.name for a in around[: around.index(inside[0]) + 1 if inside else None])
             lines, broad = lines_of(old, new, inside), not inside
-            place = place or names_of(statement)
+            if not place:
+                keys, value = differing(old, new)
+                place = ".".join([names_of(statement), *keys])
+                change = value if keys else change
             yield Mutant(module, place, change, k, code, lines, broad, rule(old, new))
 
 
@@ -106,7 +110,8 @@ def path_of(module: str) -> Path:
 
 def is_type(statement: ast.stmt) -> bool:
     """`Layer = Callable[…]`: a name for readers."""
-    return isinstance(statement, ast.Assign) and ast.unparse(statement.value).startswith(("Callable[", "Literal["))
+    names = ("Callable[", "Literal[", "tuple[")
+    return isinstance(statement, ast.Assign) and ast.unparse(statement.value).startswith(names)
 
 
 def is_command(statement: ast.stmt) -> bool:
@@ -117,10 +122,9 @@ def is_command(statement: ast.stmt) -> bool:
 
 def names_of(statement: ast.stmt) -> str:
     """What a statement outside a function defines."""
+    defines = isinstance(statement, (ast.Assign, ast.AnnAssign, ast.AugAssign))
     targets = getattr(statement, "targets", [getattr(statement, "target", statement)])
-    return (
-        ", ".join(ast.unparse(each) for each in targets) if isinstance(statement, (ast.Assign, ast.AnnAssign)) else ""
-    )
+    return ", ".join(ast.unparse(each) for each in targets) if defines else ""
 
 
 def first_difference(old: ast.stmt, new: ast.stmt) -> tuple[ast.stmt, ast.stmt, list[Any]]:
@@ -134,6 +138,48 @@ def first_difference(old: ast.stmt, new: ast.stmt) -> tuple[ast.stmt, ast.stmt, 
                     first, second, inner = first_difference(before, after)
                     return first, second, around + inner
     return old, new, around
+
+
+def differing(old: ast.AST, new: ast.AST) -> tuple[list[str], str]:
+    """Where in a table of calls and dictionaries the two differ: keys and arguments on the way; and what is new there.
+
+    A call that begins with a text is named by it: the second argument of `Row("a", 1)` is at `a.1`.
+    """
+    keys = [key.value for key in old.keys if isinstance(key, ast.Constant)] if isinstance(old, ast.Dict) else []
+    first = old.args[0] if isinstance(old, ast.Call) and old.args else None
+    named = [first.value] if isinstance(first, ast.Constant) and isinstance(first.value, str) else []
+    found = list(differences(old, new)) if isinstance(old, TABLES) and type(old) is type(new) else []
+    if len(found) != 1:
+        return named, ast.unparse(new)
+    field, k, before, after = found[0]
+    if after is None:
+        return [*named, str(before.arg)], "left out"
+    labels = {"values": keys[k : k + 1], "args": [f"{k}"] if named else []}.get(field, [])
+    labels = [str(before.arg)] if field == "keywords" else labels
+    inner, value = differing(before, after)
+    return [*named, *labels, *inner], value
+
+
+TABLES = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Dict, ast.List, ast.Tuple, ast.Call, ast.keyword, ast.BinOp)
+
+
+def differences(old: ast.AST, new: ast.AST) -> Iterator[tuple[str, int, Any, Any]]:
+    """Which parts of a node are others: field, place, before, after; after is None for a keyword that is left out."""
+    if isinstance(old, ast.BinOp) and not isinstance(old.op, ast.BitOr):
+        return
+    for field, before in ast.iter_fields(old):
+        befores, afters = (each if isinstance(each, list) else [each] for each in (before, getattr(new, field)))
+        if len(afters) < len(befores):
+            k = next((k for k, both in enumerate(zip(befores, afters, strict=False)) if is_other(*both)), len(afters))
+            yield field, k, befores[k], None
+            continue
+        for k, (one, other) in enumerate(zip(befores, afters, strict=True)):
+            if isinstance(other, (ast.expr, ast.keyword)) and is_other(one, other):
+                yield field, k, one, other
+
+
+def is_other(before: object, after: object) -> bool:
+    return before != after if not isinstance(before, ast.AST) else ast.dump(before) != ast.dump(after)
 
 
 def lines_of(old: ast.stmt, new: ast.stmt, inside: list[ast.FunctionDef]) -> tuple[int, ...]:
@@ -186,6 +232,11 @@ class Sorted(ast.NodeTransformer):
             node.comparators[0].elts.sort(key=ast.unparse)
         return self.generic_visit(node)
 
+    def visit_ExceptHandler(self, node: ast.ExceptHandler) -> ast.AST:
+        if isinstance(node.type, ast.Tuple):
+            node.type.elts.sort(key=ast.unparse)
+        return self.generic_visit(node)
+
 
 RULES: dict[str, type[ast.NodeTransformer]] = {
     "where a tensor lies: there is one device": NoDevice,
@@ -207,6 +258,8 @@ def apply(mutant: Mutant) -> bool:
         return False  # the import will say so
     forget_results()
     statement = ast.parse(mutant.code).body[0]
+    if isinstance(statement, ast.If):
+        return False  # it may not hold here, and hold where a test imports the module
     if isinstance(statement, ast.FunctionDef):
         return replace_code(vars(module)[statement.name], names[statement.name])
     if isinstance(statement, ast.ClassDef):

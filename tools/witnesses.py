@@ -31,9 +31,9 @@ LIBRARY = files.ROOT / "posenc"
 REMEMBERED = files.ROOT / "_build" / "witnesses.json"
 # Left out are the tests that hold a chapter's text equal to the library's: they notice any change, and do not say what
 # it does. So are those that drive a browser or another process, the quiz, which belongs to the pages, and those that
-# build whole models of others or train, which take seconds each.
+# train, which take seconds each.
 OTHERS = ("test_chapters", "test_quiz", "test_explore", "test_marking", "test_sandbox", "test_grade", "test_exercises")
-OTHERS += ("test_chapter_13", "test_production", "test_sweep", "test_bench")
+OTHERS += ("test_who", "test_sweep", "test_bench")
 OPTIONS = ("-q", "-s", "--tb=no", "--assert=plain", "-m", "not slow", "-p", "no:cacheprovider", "-p", "no:xdist")
 ENOUGH = 50  # calls of a function whose lines are noted
 PATIENCE = 2.0  # seconds of processor time that a witness always has; a loop without end is noticed
