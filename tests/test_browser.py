@@ -385,22 +385,6 @@ def test_theme_button_turns_the_page_dark(fresh: Page) -> None:
     assert fresh.evaluate("document.documentElement.dataset.theme") == "dark"
 
 
-def test_the_other_theme_is_rehearsed_unseen(fresh: Page) -> None:
-    fresh.add_init_script(
-        """window.asked = [];
-        const styled = getComputedStyle;
-        window.getComputedStyle = (element, ...more) => {
-            if (element === document.documentElement) asked.push(element.dataset.theme);
-            return styled(element, ...more);
-        };"""
-    )
-    fresh.goto(f"{CHAPTER}.html")
-    fresh.wait_for_function("() => asked.length === 2")
-    fresh.wait_for_function("() => !document.querySelector('[data-away]')")
-    assert fresh.evaluate("asked") == ["dark", "light"]
-    assert fresh.evaluate("document.documentElement.dataset.theme") == "light"
-
-
 def test_theme_changes_first_where_one_looks_and_then_everywhere(fresh: Page) -> None:
     fresh.set_viewport_size(PHONE)
     fresh.goto("chapters/09_longer_contexts.html")

@@ -90,35 +90,16 @@ function drawFirstWhatIsSeen() {
     for (const { target, isIntersecting } of changes) seen[isIntersecting ? "add" : "delete"](target);
   });
   for (const block of blocks) watch.observe(block);
-  const passOver = () => {
-    const away = around(blocks, seen, 50);
-    for (const block of away) block.dataset.away = "";
-    return away;
-  };
-  const bringBack = (away) => {
-    for (const block of away.splice(0, 12)) delete block.dataset.away;
-    if (away.length) setTimeout(bringBack, 0, away);
-  };
   document.addEventListener("click", ({ target }) => {
     if (!target.closest?.(".theme-switch-button")) return;
-    const away = passOver();
-    requestAnimationFrame(() => setTimeout(bringBack, 0, away));
+    const away = around(blocks, seen, 50);
+    for (const block of away) block.dataset.away = "";
+    const bringBack = () => {
+      for (const block of away.splice(0, 12)) delete block.dataset.away;
+      if (away.length) setTimeout(bringBack);
+    };
+    requestAnimationFrame(() => setTimeout(bringBack));
   });
-  window.requestIdleCallback?.(() => {
-    const away = passOver();
-    rehearseTheme();
-    bringBack(away);
-  });
-}
-
-/** The other theme costs most the first time, when its styles are made. So they are made in a quiet moment, unseen. */
-function rehearseTheme() {
-  const root = document.documentElement;
-  const { theme } = root.dataset;
-  for (const each of [theme === "dark" ? "light" : "dark", theme]) {
-    root.dataset.theme = each;
-    getComputedStyle(root).color; // asks for the styles of the whole page, and paints nothing
-  }
 }
 
 /** So many blocks before those that are seen, and as many after them, the nearest first. */
