@@ -9,7 +9,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, ConsoleMessage, Page, Playwright, Request, Route, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Locator, Page, Playwright, Request, Route, sync_playwright
 
 from tools import browser as installed
 from tools import site_toc
@@ -167,6 +167,18 @@ def lit(page: Page, scheme: str, size: dict) -> Page:
     page.set_viewport_size(size)
     page.wait_for_function("theme => document.documentElement.dataset.theme === theme", arg=scheme)
     return page
+
+
+def at_rest(place: Locator) -> Locator:
+    """`place` in view, and no longer moving: after a jump, the blocks around it are drawn and find their heights."""
+    seen = []
+    for _ in range(100):
+        place.scroll_into_view_if_needed()
+        place.page.wait_for_timeout(40)
+        seen.append(place.bounding_box())
+        if len(seen) >= 5 and all(box == seen[-1] for box in seen[-5:]):
+            return place
+    raise AssertionError(f"it moves on and on: {seen[-5:]}")
 
 
 @pytest.fixture

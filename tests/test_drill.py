@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
-from test_browser import DESK, PHONE, SPILLS, barriers, browser, lit, playwright  # noqa: F401  (two are fixtures)
+from test_browser import DESK, PHONE, SPILLS, at_rest, barriers, browser, lit, playwright  # noqa: F401  (two are fixtures)
 
 from tools import files, pages, site_toc
 from tools.pages import Chapter, PagesError
@@ -235,7 +235,7 @@ def test_saved_forgotten_and_loaded(tab: Page, tmp_path: Path) -> None:
     rate(drill(tab), "4")
     tab.keyboard.press("Escape")
     tab.goto(EXERCISES)
-    tab.get_by_label("I have passed 4.2").check()
+    at_rest(tab.get_by_label("I have passed 4.2")).check()
     tab.goto(DRILL)
     before = tab.evaluate(KEPT)
     assert len(before["drill"]) == len(before["exercises"]) == 1
@@ -270,7 +270,7 @@ def choose(tab: Page, file: Path) -> None:
 @pytest.mark.slow
 def test_a_foreign_file_changes_nothing(tab: Page, tmp_path: Path) -> None:
     tab.goto(EXERCISES)
-    tab.get_by_label("I have passed 4.1").check()
+    at_rest(tab.get_by_label("I have passed 4.1")).check()
     tab.goto(LANDING)
     before = tab.evaluate(KEPT)
     (file := tmp_path / "other.json").write_text('{"version": 2, "drill": {}}', encoding="utf-8")
@@ -321,7 +321,7 @@ def test_end_of_a_chapter_ticks_it_and_a_jump_there_does_not(tab: Page) -> None:
         tab.wait_for_timeout(40)
     box.scroll_into_view_if_needed()
     expect(box).to_be_checked()
-    box.uncheck()
+    at_rest(box).uncheck()
     tab.reload()
     assert not box.is_checked()
     assert tab.evaluate(KEPT)["read"] == {"4": ""}
@@ -336,10 +336,10 @@ def test_landing_page_shows_where_one_is(tab: Page) -> None:
     ticks = tab.locator(".kept-exercise input")
     exercises = ticks.count()
     assert exercises == tab.locator("article h2", has_text=re.compile(r"^4\.\d")).count() >= 5
-    ticks.nth(0).check()
-    ticks.nth(2).check()
+    at_rest(ticks.nth(0)).check()
+    at_rest(ticks.nth(2)).check()
     tab.goto(CHAPTER)
-    tab.get_by_label("I have read this chapter").check()
+    at_rest(tab.get_by_label("I have read this chapter")).check()
     tab.goto(LANDING)
     marks = tab.locator(".kept-mark")
     assert marks.nth(3).inner_text().strip() == f"✓ read · 2 of {exercises} exercises"
@@ -374,7 +374,7 @@ def test_nothing_breaks_where_a_browser_keeps_nothing(browser: Browser, base_url
     expect(tab.locator(".kept-said")).to_contain_text("keeps nothing")
     for address, label in ((CHAPTER, "I have read this chapter"), (EXERCISES, "I have passed 4.1")):
         tab.goto(address)
-        tab.get_by_label(label).check()
+        at_rest(tab.get_by_label(label)).check()
     tab.goto(LANDING)
     expect(tab.locator(".kept-said")).to_contain_text("keeps nothing")
     tab.close()
@@ -413,7 +413,7 @@ def all_rated(tab: Page) -> None:
 
 def some_progress(tab: Page) -> None:
     tab.goto(CHAPTER)
-    tab.get_by_label("I have read this chapter").check()
+    at_rest(tab.get_by_label("I have read this chapter")).check()
     tab.goto(LANDING)
     expect(tab.locator(".kept-mark").nth(3)).to_contain_text("read")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Locator, Page, expect
-from test_browser import DESK, PHONE, SPILLS, browser, lit, playwright  # noqa: F401  (two are fixtures)
+from test_browser import DESK, PHONE, SPILLS, at_rest, browser, lit, playwright  # noqa: F401  (two are fixtures)
 
 from tools import files, quiz, site_toc
 
@@ -115,6 +115,6 @@ def test_the_quiz_is_there_without_scripts(browser: Browser, base_url: str) -> N
     folded = tab.locator("#quiz details")
     expect(folded).to_have_count(20)
     expect(folded.first.locator("p")).to_be_hidden()
-    folded.first.locator("summary").click()
+    at_rest(folded.first.locator("summary")).click()
     expect(folded.first.locator("p")).to_be_visible()
     tab.close()
