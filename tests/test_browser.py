@@ -397,6 +397,38 @@ def test_theme_button_turns_the_page_dark(fresh: Page) -> None:
     assert fresh.evaluate("document.documentElement.dataset.theme") == "dark"
 
 
+def test_theme_button_answers_before_the_page_turns_and_keeps_the_focus(fresh: Page) -> None:
+    fresh.goto("chapters/09_longer_contexts.html")
+    fresh.wait_for_function("() => 'ready' in document.documentElement.dataset")
+    fresh.evaluate(
+        """() => {
+            window.changes = [];
+            let pictures = 0;
+            const count = () => requestAnimationFrame(() => { pictures++; count(); });
+            count();
+            const note = ({attributeName}) => changes.push([attributeName, pictures]);
+            new MutationObserver(records => records.forEach(note))
+                .observe(document.documentElement, {attributeFilter: ["data-mode", "data-theme"]});
+        }"""
+    )
+    button = fresh.locator(".theme-switch-button")
+    button.click()
+    fresh.wait_for_function("() => changes.some(([name]) => name === 'data-theme')")
+    changes = fresh.evaluate("changes")
+    (first, answered), turned = changes[0], dict(changes)["data-theme"]
+    assert first == "data-mode"
+    assert turned > answered
+    assert button.evaluate("button => button === document.activeElement")
+
+
+def test_theme_follows_the_button_however_fast_it_is_pressed(fresh: Page) -> None:
+    fresh.goto("book/intro.html")
+    state = "[document.documentElement.dataset.mode, localStorage.mode, document.documentElement.dataset.theme].join()"
+    for presses, then in ((0, "auto,auto,light"), (2, "light,light,light"), (5, "dark,dark,dark")):
+        fresh.locator(".theme-switch-button").click(click_count=presses)
+        fresh.wait_for_function(f"then => {state} === then", arg=then)
+
+
 def test_theme_changes_first_where_one_looks_and_then_everywhere(fresh: Page) -> None:
     fresh.set_viewport_size(PHONE)
     fresh.goto("chapters/09_longer_contexts.html")

@@ -353,6 +353,15 @@ def test_theme_keeps_the_rules_that_a_page_can_use_and_no_other() -> None:
     )
 
 
+def test_what_changes_below_a_mouse_changes_for_a_mouse_alone() -> None:
+    style = """.a:hover, .a:focus, p:active { color: red } .a:not(:hover) { } .a:is(:hover, :focus) { }
+        h2:hover .a { visibility: visible } @media print { .a:hover { } }"""
+    assert quick.used_rules(style, {"a"}).replace(" ", "") == (
+        ".a:focus{color:red}@media(hover:hover){.a:hover,p:active{color:red}}.a:not(:hover){}.a:is(:hover,:focus){}"
+        "h2:hover.a{visibility:visible}@mediaprint{@media(hover:hover){.a:hover{}}}"
+    )
+
+
 @pytest.mark.parametrize(
     ("tex", "about"),
     [("n", 0.6), ("i", 0.35), ("2k+1", 2.8), (r"q_i \cdot k_j", 2.4), (r"\frac{a}{b + c}", 1.8), (r"R_i^\top", 1.4)],

@@ -32,9 +32,10 @@ COMPRESSED = {".html", ".css", ".js", ".json", ".svg", ".xml", ".txt", ".woff"}
 PAINT_LIMIT_MS = 1500
 SHIFT_LIMIT = 0.05
 DELAY_LIMIT_MS = 100
+TURN_LIMIT_MS = 200  # what Chrome calls a good answer: https://web.dev/articles/inp
 WEIGHT_LIMIT = 1_500_000
 
-WATCH = """window.seen = {paint: 0, painted: "", shift: 0, shifted: [], delays: []};
+WATCH = """window.seen = {paint: 0, painted: "", shift: 0, shifted: [], delays: [], touched: 0, turned: 0};
 const name = node => node ? (node.outerHTML ?? node.textContent ?? "").slice(0, 80) : "";
 const watch = (type, look, options = {}) =>
     new PerformanceObserver(list => list.getEntries().forEach(look)).observe({type, buffered: true, ...options});
@@ -47,8 +48,21 @@ watch("layout-shift", entry => {
     seen.shift += entry.value;
     seen.shifted.push(...entry.sources.map(source => name(source.node)));
 });
-watch("event", entry => seen.delays.push([entry.name, entry.duration]), {durationThreshold: 16});"""
-FOLDED = "article details:not([open]) > summary:visible"
+watch("event", entry => seen.delays.push([entry.name, entry.duration]), {durationThreshold: 16});
+addEventListener("pointerdown", event => seen.touched = event.timeStamp, true);
+const turn = () => seen.touched && requestAnimationFrame(() => setTimeout(() => {
+    seen.turned ||= performance.now() - seen.touched;
+}));
+new MutationObserver(turn).observe(document, {subtree: true, attributeFilter: ["data-theme"]});"""
+# A locator's own tap, and its looking for a place, would add their work to ours.
+PLACE = """selector => {
+    const place = [...document.querySelectorAll(selector)].find(each => each.checkVisibility());
+    place?.scrollIntoView({block: "nearest"});
+    const {x, y, width, height} = place?.getBoundingClientRect() ?? {};
+    return place && [x + width / 2, y + height / 2];
+}"""
+FOLDED = "article details:not([open]) > summary"
+SWITCH, SEARCH = ".theme-switch-button", ".search-button__button, .search-button"
 SETTLED = """async () => {
     await window.MathJax?.startup?.promise;
     await document.fonts.ready;
@@ -62,14 +76,16 @@ SETTLED = """async () => {
 class Comfort:
     """One visit of a page: milliseconds to the largest paint, layout shift, slowest answer, bytes on the wire.
 
-    `work_ms` is the slowest answer without the wait for a processor that is busy elsewhere: script, style and layout,
-    in the browser's own processor time.
+    An answer is the first picture that a touch or a key has changed. When the theme changes, that is the button's sign,
+    and the whole page comes after it: `turned_ms` after the touch. `work_ms` is the slowest answer without the wait for
+    a processor that is busy elsewhere: script, style and layout, in the browser's own processor time.
     """
 
     paint_ms: float
     shift: float
     delay_ms: float
     work_ms: float
+    turned_ms: float
     weight: int
     painted: str = ""
     shifted: tuple[str, ...] = ()
@@ -83,6 +99,8 @@ class Comfort:
             found.append(f"jumps by {self.shift:.3f}: {' | '.join(self.shifted[:3])}")
         if self.delay_ms > DELAY_LIMIT_MS:
             found.append(f"answers after {self.delay_ms:.0f} ms, {self.work_ms:.0f} ms of work")
+        if self.turned_ms > TURN_LIMIT_MS:
+            found.append(f"turns dark or light after {self.turned_ms:.0f} ms")
         if self.weight > WEIGHT_LIMIT:
             found.append(f"{self.weight / 1000:.0f} kB on the wire")
         return found
@@ -158,26 +176,23 @@ def visit(browser: Browser, address: str) -> Comfort:
     work = use(page, session)
     page.wait_for_timeout(500)  # the browser reports events after the picture that answers them
     delay = max((duration for _, duration in page.evaluate("seen.delays")), default=0.0)
+    turned = page.evaluate("seen.turned")
     context.close()
-    return Comfort(seen["paint"], seen["shift"], delay, work, weight, seen["painted"], tuple(seen["shifted"]))
+    return Comfort(seen["paint"], seen["shift"], delay, work, turned, weight, seen["painted"], tuple(seen["shifted"]))
 
 
 def use(page: Page, session: CDPSession) -> float:
     """Unfold something, change the theme, search. Returns the work of the slowest answer in milliseconds."""
     page.evaluate("document.querySelector('article details:not([open]) > summary')?.scrollIntoView({block: 'center'})")
-    touched = (FOLDED, ".theme-switch-button:visible", ".search-button__button:visible, .search-button:visible")
-    steps: list[Callable[[], object]] = [functools.partial(touch, page, each) for each in touched]
+    steps: list[Callable[[], object]] = [functools.partial(touch, page, each) for each in (FOLDED, SWITCH, SEARCH)]
     steps += [functools.partial(page.keyboard.type, letter) for letter in "rot"]
     return max(work_of(step, page, session) for step in steps)
 
 
 def touch(page: Page, selector: str) -> None:
-    """Touch the middle of the first such element, if there is one. A locator's own tap would add its work to ours."""
-    found = page.locator(selector)
-    if found.count():
-        found.first.scroll_into_view_if_needed()
-        box = found.first.bounding_box()
-        page.touchscreen.tap(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    """Touch the middle of the first such element that can be seen, if there is one."""
+    if place := page.evaluate(PLACE, selector):
+        page.touchscreen.tap(*place)
 
 
 def work_of(step: Callable[[], object], page: Page, session: CDPSession) -> float:
@@ -203,6 +218,7 @@ def measure(browser: Browser, address: str, visits: int = 3) -> Comfort:
         statistics.median(each.shift for each in made),
         statistics.median(each.delay_ms for each in made),
         statistics.median(each.work_ms for each in made),
+        statistics.median(each.turned_ms for each in made),
         middle.weight,
         middle.painted,
         middle.shifted,
@@ -212,7 +228,7 @@ def measure(browser: Browser, address: str, visits: int = 3) -> Comfort:
 def row(page: str, comfort: Comfort) -> str:
     return (
         f"{page:42} {comfort.paint_ms:7.0f} ms {comfort.shift:7.3f} {comfort.delay_ms:7.0f} ms"
-        f" {comfort.work_ms:7.0f} ms {comfort.weight / 1000:7.0f} kB"
+        f" {comfort.work_ms:7.0f} ms {comfort.turned_ms:7.0f} ms {comfort.weight / 1000:7.0f} kB"
     )
 
 
@@ -223,7 +239,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--visits", type=int, default=3, help="visits a page, of which the median is shown (3)")
     given = parser.parse_args(arguments)
     over = 0
-    print(f"{'page':42} {'paint':>10} {'shift':>7} {'answer':>10} {'its work':>10} {'weight':>10}")
+    print(f"{'page':42} {'paint':>10} {'shift':>7} {'answer':>10} {'its work':>10} {'turned':>10} {'weight':>10}")
     try:
         with served(given.site) as base, chromium() as browser:
             for page in given.pages or site_toc.pages():
@@ -235,7 +251,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except FileNotFoundError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    print(f"{over} over the budget: {PAINT_LIMIT_MS} ms, {SHIFT_LIMIT}, {DELAY_LIMIT_MS} ms")
+    print(f"{over} over the budget: {PAINT_LIMIT_MS} ms, {SHIFT_LIMIT}, {DELAY_LIMIT_MS} ms, {TURN_LIMIT_MS} ms")
     return over > 0
 
 

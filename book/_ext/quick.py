@@ -6,6 +6,7 @@
 * The header's menus are the browser's own (popovers), so that Bootstrap's script can go: nothing else used it.
 * Words of code in the text's own colour are plain text: half of a chapter's elements.
 * Rules of the theme's style sheets that no page can use are left out.
+* What changes below a mouse changes for a mouse alone: a finger hides it, leaves it behind, and waits for it.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ IMPORT = re.compile(r'@import "([\w./-]+\.css)";')
 RELATIVE = re.compile(r"""url\(["']?(?!["']?(?:data:|https?:|/|#))""")
 WORD = re.compile(r"[A-Za-z_][\w-]*")
 CLASS = re.compile(r"\.(-?[A-Za-z_][\w-]*)")
+POINTED = re.compile(r":(?:hover|active)\b")
 
 
 def patient(html: str) -> str:
@@ -158,7 +160,10 @@ def kept(head: str, body: str, used: set[str]) -> str:
     if head.startswith("@"):
         return f"{head}{{{body}}}" if body else head
     selectors = [each for each in split_selectors(head) if can_match(each, used)]
-    return f"{','.join(selectors)}{{{body}}}" if selectors else ""
+    pointed = [each for each in selectors if is_pointed(each) and "visibility" not in body]  # a heading's link may show
+    always = [each for each in selectors if each not in pointed]
+    rule = f"{','.join(always)}{{{body}}}" if always else ""
+    return f"{rule}@media (hover:hover){{{','.join(pointed)}{{{body}}}}}" if pointed else rule
 
 
 def split_selectors(head: str) -> list[str]:
@@ -178,6 +183,11 @@ def can_match(selector: str, used: set[str]) -> bool:
     while (bare := re.sub(r"\([^()]*\)|\[[^\]]*\]", "", selector)) != selector:
         selector = bare
     return all(name in used for name in CLASS.findall(selector))
+
+
+def is_pointed(selector: str) -> bool:
+    """Whether it matches only what a mouse or a finger is on."""
+    return POINTED.search(re.sub(r":(?:not|is|where)\([^()]*\)", "", selector)) is not None
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

@@ -26,12 +26,18 @@ async function letAllScroll() {
   }
 }
 
-/** The search index is as heavy as a figure: it is loaded when a reader goes to the search box. */
+/** Call `work` when the next picture is shown. */
+const afterPicture = (work) => requestAnimationFrame(() => setTimeout(work));
+
+/** Call `work` when there is nothing else to do: a touch comes first. */
+const whenIdle = window.requestIdleCallback ?? setTimeout;
+
+/** The search index is as heavy as a figure: it is loaded when a reader goes to the search box, once that is drawn. */
 function loadIndexWhenSearching() {
   const { content_root: root } = document.documentElement.dataset;
   document.addEventListener("focusin", function load({ target }) {
     if (!target.matches("form.bd-search input") || typeof Search === "undefined") return;
-    if (!Search.hasIndex()) Search.loadIndex(`${root}searchindex.js`);
+    afterPicture(() => Search.hasIndex() || Search.loadIndex(`${root}searchindex.js`));
     document.removeEventListener("focusin", load);
   });
 }
@@ -96,9 +102,9 @@ function drawFirstWhatIsSeen() {
     for (const block of away) block.dataset.away = "";
     const bringBack = () => {
       for (const block of away.splice(0, 12)) delete block.dataset.away;
-      if (away.length) setTimeout(bringBack);
+      if (away.length) whenIdle(bringBack);
     };
-    requestAnimationFrame(() => setTimeout(bringBack));
+    afterPicture(() => whenIdle(bringBack));
   });
 }
 
@@ -137,6 +143,33 @@ function openSearchLightly() {
   document.addEventListener("click", touchPage, true);
 }
 
+/**
+ * A touch of the theme's button shows at once in the button, and in the page when that is drawn: a slow phone needs longer
+ * for a page than a reader should wait for an answer. https://web.dev/articles/optimize-inp calls it yielding.
+ */
+function answerBeforeThePageTurns() {
+  const root = document.documentElement;
+  const prefersDark = matchMedia("(prefers-color-scheme: dark)");
+  const answer = (event) => {
+    const button = event.target.closest?.(".theme-switch-button");
+    if (!button || !event.isTrusted) return; // ours, from below: now the theme acts
+    event.stopPropagation();
+    const { mode } = root.dataset;
+    const modes = prefersDark.matches ? ["auto", "light", "dark"] : ["auto", "dark", "light"]; // the theme's own order
+    root.dataset.mode = modes[(modes.indexOf(mode) + 1) % modes.length];
+    afterPicture(() => {
+      root.dataset.mode = mode; // as the theme knows it
+      button.click();
+    });
+  };
+  document.addEventListener("click", answer, true);
+}
+
+/** The theme takes the focus from a pressed button, to be rid of its tooltip. Here it has none, and the focus stays. */
+function keepFocus() {
+  for (const button of document.querySelectorAll(".theme-switch-button, .search-button")) button.blur = () => {};
+}
+
 /** Escape closes a menu. Sphinx takes the key for itself, to hide what a search has highlighted. */
 function closeMenus() {
   const close = ({ key }) => key === "Escape" && document.querySelector(":popover-open")?.hidePopover();
@@ -150,6 +183,8 @@ document.addEventListener("DOMContentLoaded", async () => {
   loadIndexWhenSearching();
   openSearchLightly();
   closeMenus();
+  answerBeforeThePageTurns();
+  keepFocus();
   await window.MathJax?.startup?.promise;
   await document.fonts.ready; // lines are as high as they will stay
   delete document.documentElement.dataset.typesetting; // also if MathJax did not come: then one reads the source
