@@ -394,7 +394,7 @@ def test_theme_button_turns_the_page_dark(fresh: Page) -> None:
         if fresh.evaluate("document.documentElement.dataset.mode") == "dark":
             break
         fresh.locator(".theme-switch-button").click()
-    assert fresh.evaluate("document.documentElement.dataset.theme") == "dark"
+    fresh.wait_for_function("() => document.documentElement.dataset.theme === 'dark'")
 
 
 def test_theme_button_answers_before_the_page_turns_and_keeps_the_focus(fresh: Page) -> None:
@@ -495,6 +495,13 @@ def test_search_goes_when_a_reader_goes_on(fresh: Page) -> None:
     assert not fresh.evaluate(searching)
     fresh.wait_for_timeout(200)
     assert fresh.url == address  # the touch that closes it follows no link below it
+
+    search()
+    switch, theme = fresh.locator(".theme-switch-button").bounding_box(), "document.documentElement.dataset.mode"
+    fresh.mouse.click(switch["x"] + 5, switch["y"] + 5)
+    assert not fresh.evaluate(searching)
+    fresh.wait_for_timeout(200)
+    assert fresh.evaluate(theme) == "auto"  # nor does it turn the page dark
     fresh.mouse.click(link["x"] + 5, link["y"] + 5)
     fresh.wait_for_url(lambda url: url != address)
 

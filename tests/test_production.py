@@ -18,6 +18,7 @@ from posenc.misreadings import BY_NAME, INERT, MISREADINGS, Mistake, changed, mi
 from posenc.production import (
     MODELS,
     ModelRotary,
+    Production,
     RebuiltAttention,
     error,
     layer_kind,
@@ -31,8 +32,10 @@ from posenc.production import (
     rows,
     tiny,
     trained,
+    width_of_head,
 )
 from posenc.symmetry import difference, equivariance_error, must_break, random_permutation
+from posenc.windows import Windows
 
 transformers = pytest.importorskip("transformers")
 
@@ -448,6 +451,40 @@ def test_a_stretched_model_is_tried_on_a_text_that_is_longer_than_it_was_trained
             stretched.append(entry.name)
             assert entry.sample(None)[0].shape[1] > length
     assert stretched == ["Llama 3.1", "Llama 4 Scout", "DeepSeek-V3"]
+
+
+def anatomy(entry: Production, config: Any) -> dict[str, Any]:
+    """What a configuration asks our doors for, without its sizes."""
+    doors = entry.doors(config)
+    parts = [part for door in doors for part in leaves(door)]
+    rotary = [part for part in parts if isinstance(part, ModelRotary)]
+    return {
+        "layers": {tuple(type(part).__name__ for part in leaves(door)) for door in doors},
+        "rotary": {(part.layout, part.kind, part.vectors.shape[:-1]) for part in rotary},
+        "part of a head": any(2 * part.vectors.shape[-1] < width_of_head(config) for part in rotary),
+        "shifted": {part.shift > 0 for part in parts if isinstance(part, Windows)},
+    }
+
+
+@each_model
+def test_a_small_model_has_all_that_the_released_one_has(name):
+    entry = BY_NAME[name]
+    assert anatomy(entry, theirs(name).config) == anatomy(entry, released_config(entry, transformers))
+
+
+@pytest.mark.parametrize("name", [e.name for e in MODELS if e.sample in (production.text, production.long_text)])
+def test_a_text_goes_beyond_every_window_chunk_and_floor(name):
+    entry, config = BY_NAME[name], theirs(name).config
+    parts = [part for door in entry.doors(config) for part in leaves(door)]
+    limits = [getattr(part, limit, 0) for part in parts for limit in ("window", "chunk", "floor", "max_distance")]
+    assert max(limits) < entry.sample(config)[0].shape[1]
+
+
+@each_model
+def test_heads_share_keys_in_a_small_model_where_they_can(name):
+    config = theirs(name).config
+    shared = getattr(config, "num_key_value_heads", None)
+    assert shared is None or name == "DeepSeek-V3" or 1 < shared < config.num_attention_heads
 
 
 @pytest.mark.parametrize(

@@ -137,7 +137,7 @@ function openSearchLightly() {
     if (!closing) return;
     closing = false;
     event.preventDefault();
-    event.stopPropagation();
+    event.stopImmediatePropagation();
     dialog.close();
   };
   document.addEventListener("click", touchPage, true);
