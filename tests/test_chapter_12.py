@@ -14,10 +14,13 @@ from posenc.absolute import Sinusoidal
 from posenc.checks.chapter_12 import KEPT_MOVES, free_orders, kept_moves, unseen_layer
 from posenc.checks.examine import examine
 from posenc.encoding import NoPE, PositionEncoding, Together
+from posenc.grids import LearnedGrid, RowAndColumn, Sinusoidal2D
 from posenc.learned import Learned
 from posenc.masks import Causal, Chunked, SlidingWindow
-from posenc.offsets import Shaw, ShawKeys
-from posenc.relative import ALiBi, OffsetBias, T5Bias
+from posenc.offsets import Shaw, ShawKeys, TransformerXL
+from posenc.relative import ALiBi, Fire, Gaussian, KerpleLog, OffsetBias, T5Bias
+from posenc.rotary import Rotary
+from posenc.rotary_grid import AxialRotary, MixedRotary
 from posenc.symmetry_table import (
     D_MODEL,
     GRID_MOVE_NAMES,
@@ -44,6 +47,7 @@ from posenc.symmetry_table import (
     text_moves,
     why,
 )
+from posenc.windows import ALiBi2D, ContinuousBias, WindowBias, Windows
 
 # Written by hand, from the definitions of the schemes: what one layer keeps. Everything else is broken.
 KEPT = {
@@ -109,6 +113,52 @@ def test_what_an_encoding_reads_predicts_its_row():
         assert set(schemes) == set(kept)
         for name, scheme in schemes.items():
             assert {move for move in moves if kept_by(scheme.reads, move)} == kept[name]
+
+
+# Which moves each kind keeps, the other way round. In a row, a mask that breaks a move hides what stands behind it.
+KEEPERS = {
+    "any order": {"nothing"},
+    "earlier tokens": {"nothing", "before or after"},
+    "shift": {"nothing", "before or after", "a window", "the offset", "the distance"},
+    "reversal": {"nothing", "the distance"},
+    "stretch": {"nothing", "before or after"},
+}
+
+
+def test_each_kind_alone_keeps_what_it_keeps():
+    assert {move: {kind for kind, says in WHY.items() if says.get(move, (False,))[0]} for move in TEXT_MOVES} == KEEPERS
+
+
+READ_BY = {
+    **dict.fromkeys([NoPE], "nothing"),
+    **dict.fromkeys([Sinusoidal, Learned, LearnedGrid, RowAndColumn, Sinusoidal2D], "the place"),
+    **dict.fromkeys([ShawKeys, Shaw, TransformerXL, T5Bias, Rotary], "the offset"),
+    **dict.fromkeys([WindowBias, ContinuousBias, AxialRotary, MixedRotary], "the offset"),
+    **dict.fromkeys([ALiBi, KerpleLog, Gaussian, ALiBi2D], "the distance"),
+    **{Causal: "before or after", SlidingWindow: "a window", Chunked: "chunks", Windows: "square windows"},
+    Fire: "a share of the place",
+}
+
+
+def parts(encoding: PositionEncoding) -> list[PositionEncoding]:
+    return [*encoding.encodings] if isinstance(encoding, Together) else [encoding]
+
+
+@pytest.mark.parametrize("schemes", [TEXTS, GRIDS], ids=["texts", "grids"])
+def test_a_scheme_reads_what_its_parts_read_in_their_order(schemes):
+    for scheme in schemes.values():
+        assert scheme.reads == tuple(READ_BY[type(part)] for part in parts(scheme.make()))
+
+
+def test_a_scheme_is_what_it_is_called():
+    made = {name: parts(scheme.make()) for name, scheme in (GRIDS | TEXTS).items()}
+    assert made["T5, two-sided"][0].bidirectional
+    assert not made["causal T5"][1].bidirectional
+    assert made["window of 3"][0].window == made["window + RoPE"][0].window == 3
+    assert made["chunks of 4"][0].chunk == made["chunks + RoPE"][0].chunk == 4
+    assert made["windows of 2"][0].side == made["windows + Swin table"][0].side == 2
+    for shaw in (made["Shaw, keys"][0], made["Shaw, keys + values"][0], made["causal Shaw"][1]):
+        assert shaw.key_table.shape[0] == N_HEADS
 
 
 def test_every_cell_has_its_sentence():

@@ -21,6 +21,7 @@ from posenc.production import (
     CausalInOrder,
     ModelRotary,
     OnRows,
+    Production,
     RebuiltAttention,
     RebuiltBlock,
     Recurrent,
@@ -419,6 +420,13 @@ def test_a_models_own_settings_come_on_top_of_the_tiny_ones():
     assert own == common | {"hidden_size": 64, "pad_token_id": 7, "window": 3}
     assert common["hidden_size"] % common["num_attention_heads"] == 0
     assert {"vocab_size", "intermediate_size", "num_hidden_layers", "eos_token_id"} <= common.keys()
+
+
+def test_what_is_not_known_of_a_model_is_left_empty():
+    bare = Production("name", "Class", list, print, {})
+    assert (bare.misleads, bare.sample, bare.scope) == ("", production.text, "whole model")
+    assert (bare.released, bare.released_at, bare.second_hand) == ({}, "", False)
+    assert (bare.scheme, bare.year, bare.described_at, bare.trained) == ("", 0, "", 0)
 
 
 # --- Side by side
