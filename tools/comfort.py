@@ -57,9 +57,11 @@ new MutationObserver(turn).observe(document, {subtree: true, attributeFilter: ["
 # A locator's own tap, and its looking for a place, would add their work to ours.
 PLACE = """selector => {
     const place = [...document.querySelectorAll(selector)].find(each => each.checkVisibility());
-    place?.scrollIntoView({block: "nearest"});
-    const {x, y, width, height} = place?.getBoundingClientRect() ?? {};
-    return place && [x + width / 2, y + height / 2];
+    if (!place) return null;
+    const {top, bottom} = place.getBoundingClientRect();
+    if (top < 0 || bottom > innerHeight) place.scrollIntoView({block: "center"});
+    const {x, y, width, height} = place.getBoundingClientRect();
+    return [x + width / 2, y + height / 2];
 }"""
 FOLDED = "article details:not([open]) > summary"
 SWITCH, SEARCH = ".theme-switch-button", ".search-button__button, .search-button"
