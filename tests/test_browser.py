@@ -448,6 +448,25 @@ def test_theme_changes_first_where_one_looks_and_then_everywhere(fresh: Page) ->
     assert first == last
 
 
+def test_who_scrolls_at_once_after_a_theme_change_meets_no_empty_block(fresh: Page) -> None:
+    fresh.add_init_script("window.requestIdleCallback = () => 0")  # a phone that is never idle
+    fresh.goto("chapters/09_longer_contexts.html")
+    fresh.wait_for_function("() => 'ready' in document.documentElement.dataset")
+    fresh.evaluate("scrollTo(0, 0.4 * document.documentElement.scrollHeight)")
+    fresh.wait_for_timeout(300)
+    _, passed_over, _ = fresh.evaluate(CHANGE_THEME)
+    assert passed_over > 30
+    empty = """() => [...document.querySelectorAll("[data-away]")].filter(block => {
+        const {top, bottom} = block.getBoundingClientRect();
+        return bottom > 0 && top < innerHeight;
+    }).length"""
+    for screen in (1, 2, -4):
+        fresh.evaluate("screens => scrollBy(0, screens * innerHeight)", screen)
+        fresh.wait_for_timeout(200)
+        assert fresh.evaluate(empty) == 0
+    assert fresh.evaluate("document.querySelectorAll('[data-away]').length") > 0  # or nothing was shown
+
+
 @pytest.mark.parametrize("way", ["keyboard", "mouse"])
 def test_a_menu_opens_below_its_button_and_closes_by_itself(fresh: Page, way: str) -> None:
     fresh.goto(f"{CHAPTER}.html")

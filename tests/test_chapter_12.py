@@ -22,7 +22,9 @@ from posenc.relative import ALiBi, Fire, Gaussian, KerpleLog, OffsetBias, T5Bias
 from posenc.rotary import Rotary
 from posenc.rotary_grid import AxialRotary, MixedRotary
 from posenc.symmetry_table import (
+    BROKEN,
     D_MODEL,
+    EXACT,
     GRID_MOVE_NAMES,
     GRIDS,
     HEAD_DIM,
@@ -126,7 +128,8 @@ KEEPERS = {
 
 
 def test_each_kind_alone_keeps_what_it_keeps():
-    assert {move: {kind for kind, says in WHY.items() if says.get(move, (False,))[0]} for move in TEXT_MOVES} == KEEPERS
+    on_texts = [kind for kind, says in WHY.items() if says.keys() >= set(TEXT_MOVES)]
+    assert {move: {kind for kind in on_texts if kept_by([kind], move)} for move in TEXT_MOVES} == KEEPERS
 
 
 READ_BY = {
@@ -329,6 +332,36 @@ class Faint(OffsetBias):
 def test_an_effect_between_exact_and_broken_is_refused():
     with pytest.raises(AssertionError, match="neither exact nor broken"):
         measured(Scheme(Faint, ("the distance",)), text_moves(N_TOKENS))
+
+
+def cell_of(monkeypatch: pytest.MonkeyPatch, *runs: list[float]) -> Cell:
+    """The cell of a move whose versions change so much, a list for each seed."""
+    answers = iter([{"shift": torch.tensor(run, dtype=torch.float64)} for run in runs])
+    monkeypatch.setattr(symmetry_table, "gaps", lambda *_: next(answers))
+    return measured(TEXTS["RoPE"], text_moves(2), seeds=range(len(runs)))["shift"]
+
+
+def test_a_cell_by_hand(monkeypatch):
+    reason = WHY["the offset"]["shift"][1]
+    assert cell_of(monkeypatch, [0.0, 1e-13, 3.0], [2.0, 1.0]) == Cell(False, 2.0, 2, 3, reason)
+    assert cell_of(monkeypatch, [0.0, 1e-14], [0.0, 3e-13], [0.0]) == Cell(True, 3e-13, 2, 2, reason)
+    assert cell_of(monkeypatch, [BROKEN, EXACT]) == Cell(False, BROKEN, 0, 2, reason)
+
+
+@pytest.mark.parametrize("runs", [[[EXACT]], [[1e-13], [1.0]], [[1e-6], [1.0]]], ids=str)
+def test_seeds_must_agree_on_exact_or_broken(monkeypatch, runs):
+    with pytest.raises(AssertionError, match="neither exact nor broken; draw other weights"):
+        cell_of(monkeypatch, *runs)
+
+
+def test_a_measurement_does_not_depend_on_what_was_drawn_before_and_draws_nothing():
+    cells = []
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        before = torch.get_rng_state()
+        cells.append([measured(TEXTS["RoPE"], text_moves(3), seeds=[0]), measured(GRIDS["axial RoPE"], grid_moves(2))])
+        assert torch.equal(torch.get_rng_state(), before)
+    assert cells[0] == cells[1]
 
 
 class Cancelling(PositionEncoding):

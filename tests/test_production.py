@@ -438,7 +438,9 @@ def test_released_models_are_as_their_makers_say(name):
 
 
 def test_gemmas_layers_that_see_everything_are_stretched_and_the_others_are_not():
-    rules = released_config(listed("Gemma 3 4B"), transformers).rope_parameters
+    released = released_config(listed("Gemma 3 4B"), transformers)
+    assert released.sliding_window == 1024
+    rules = released.rope_parameters
     assert rules["full_attention"] == rope(1e6, "linear", factor=8.0)
     assert rules["sliding_attention"] == rope(1e4)
 
@@ -478,6 +480,15 @@ def test_a_text_goes_beyond_every_window_chunk_and_floor(name):
     parts = [part for door in entry.doors(config) for part in leaves(door)]
     limits = [getattr(part, limit, 0) for part in parts for limit in ("window", "chunk", "floor", "max_distance")]
     assert max(limits) < entry.sample(config)[0].shape[1]
+
+
+@each_model
+def test_where_a_model_turns_on_several_axes_places_have_as_many_coordinates(name):
+    entry, config = BY_NAME[name], theirs(name).config
+    parts = [part for door in entry.doors(config) for part in leaves(door) if isinstance(part, ModelRotary)]
+    axes = {len(part.vectors) for part in parts if part.vectors.ndim > 1}
+    places = entry.sample(config)[1]
+    assert not axes or axes == {len(places)}
 
 
 @each_model

@@ -423,7 +423,7 @@ def test_a_models_own_settings_come_on_top_of_the_tiny_ones():
 
 
 def test_what_is_not_known_of_a_model_is_left_empty():
-    bare = Production("name", "Class", list, print, {})
+    bare = Production("name", "Class", list, print, settings())
     assert (bare.misleads, bare.sample, bare.scope) == ("", production.text, "whole model")
     assert (bare.released, bare.released_at, bare.second_hand) == ({}, "", False)
     assert (bare.scheme, bare.year, bare.described_at, bare.trained) == ("", 0, "", 0)

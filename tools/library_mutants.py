@@ -5,8 +5,8 @@ lines are asked, quickest first; then the checks of the exercises, with their ri
 chapters. What nobody notices lacks a test, or does the same as the library: `tools/library_mutants.toml` says why.
 What a whole run finds is stored in `posenc/data/library_mutants.json`.
 
-Counted are the modules that encode positions, what they stand on, and what tasks, studies and costs are made of
-(`MODULES`). Others can be named: production, symmetry_table, … What draws or trains (figures, images, train, sweep, …)
+Counted are the modules that encode positions, what they stand on, what tasks, studies and costs are made of, and what
+takes models and layers apart (`MODULES`). What draws or trains (figures, images, train, sweep, …) can be named, but
 takes minutes to ask, and its results are stored and asserted in the chapters. Command lines are left alone, and so are
 `checks` and `grading`, which have their own proof.
 
@@ -47,7 +47,7 @@ RESULTS = files.ROOT / "posenc" / "data" / "library_mutants.json"
 LAST = files.ROOT / "_build" / "library_mutants.json"
 MODULES = ("encoding", "attention", "masks", "symmetry", "sets", "absolute", "learned", "offsets", "relative", "rotary")
 MODULES += ("contexts", "grids", "windows", "rotary_grid", "vision", "model", "decode")
-MODULES += ("tasks", "recall", "resolution", "extension", "costs", "kernels")
+MODULES += ("tasks", "recall", "resolution", "extension", "costs", "kernels", "production", "symmetry_table")
 LOG = LAST.with_suffix(".log")  # of a run, as it goes
 LEAST_SHARE = 0.98  # of the mutants that are not excused, so many must be noticed
 MOST_SECONDS = 10.0  # of tests for one mutant

@@ -29,8 +29,8 @@ async function letAllScroll() {
 /** Call `work` when the next picture is shown. */
 const afterPicture = (work) => requestAnimationFrame(() => setTimeout(work));
 
-/** Call `work` when there is nothing else to do: a touch comes first. */
-const whenIdle = window.requestIdleCallback ?? setTimeout;
+/** Call `work` when there is nothing else to do (a touch comes first), and if that does not come, all the same. */
+const whenIdle = (work) => (window.requestIdleCallback ? requestIdleCallback(work, { timeout: 100 }) : setTimeout(work));
 
 /** The search index is as heavy as a figure: it is loaded when a reader goes to the search box, once that is drawn. */
 function loadIndexWhenSearching() {
@@ -93,7 +93,10 @@ function drawFirstWhatIsSeen() {
   const blocks = [...document.querySelectorAll(BLOCKS)];
   const seen = new Set();
   const watch = new IntersectionObserver((changes) => {
-    for (const { target, isIntersecting } of changes) seen[isIntersecting ? "add" : "delete"](target);
+    for (const { target, isIntersecting } of changes) {
+      seen[isIntersecting ? "add" : "delete"](target);
+      if (isIntersecting) delete target.dataset.away; // the reader was faster
+    }
   });
   for (const block of blocks) watch.observe(block);
   document.addEventListener("click", ({ target }) => {
