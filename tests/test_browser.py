@@ -388,6 +388,22 @@ def test_tab_reaches_what_is_folded_and_shows_where_it_is(fresh: Page) -> None:
     assert fresh.evaluate(outline) != "none"
 
 
+@pytest.mark.parametrize("address", ["book/status", "book/notation", "chapters/08_rotary"])
+def test_what_is_too_wide_is_reached_by_keyboard_also_before_it_was_seen(fresh: Page, address: str) -> None:
+    fresh.set_viewport_size(PHONE)
+    fresh.goto(f"{address}.html")
+    fresh.wait_for_function("() => 'ready' in document.documentElement.dataset")
+    fresh.wait_for_timeout(400)  # the theme looks again when formulas have come
+    fresh.add_style_tag(content="* { content-visibility: visible !important }")
+    wide = fresh.evaluate(
+        """() => [...document.querySelectorAll("article :is(pre, .output, .math, .pst-scrollable-table-container)")]
+            .filter(box => box.scrollWidth > box.clientWidth && getComputedStyle(box).overflowX === "auto")
+            .map(box => [box.tabIndex, box.className])"""
+    )
+    assert "pst-scrollable-table-container" in {name for _, name in wide}
+    assert [name for place, name in wide if place != 0] == []
+
+
 def test_theme_button_turns_the_page_dark(fresh: Page) -> None:
     fresh.goto("book/intro.html")
     for _ in range(3):
