@@ -445,15 +445,20 @@ def test_theme_follows_the_button_however_fast_it_is_pressed(fresh: Page) -> Non
         fresh.wait_for_function(f"then => {state} === then", arg=then)
 
 
-def test_theme_changes_first_where_one_looks_and_then_everywhere(fresh: Page) -> None:
-    fresh.set_viewport_size(PHONE)
+def change_theme_in_the_middle(fresh: Page) -> None:
+    """Of a long chapter: blocks around the screen are passed over, and nothing moves."""
     fresh.goto("chapters/09_longer_contexts.html")
     fresh.wait_for_function("() => 'ready' in document.documentElement.dataset")
     fresh.evaluate("scrollTo(0, 0.4 * document.documentElement.scrollHeight)")
     fresh.wait_for_timeout(300)
     before, passed_over, after = fresh.evaluate(CHANGE_THEME)
     assert passed_over > 30
-    assert after == before  # nothing moves
+    assert after == before
+
+
+def test_theme_changes_first_where_one_looks_and_then_everywhere(fresh: Page) -> None:
+    fresh.set_viewport_size(PHONE)
+    change_theme_in_the_middle(fresh)
     fresh.wait_for_function("() => !document.querySelector('[data-away]')")
     first, last = fresh.evaluate(
         """() => {
@@ -466,12 +471,7 @@ def test_theme_changes_first_where_one_looks_and_then_everywhere(fresh: Page) ->
 
 def test_who_scrolls_at_once_after_a_theme_change_meets_no_empty_block(fresh: Page) -> None:
     fresh.add_init_script("window.requestIdleCallback = () => 0")  # a phone that is never idle
-    fresh.goto("chapters/09_longer_contexts.html")
-    fresh.wait_for_function("() => 'ready' in document.documentElement.dataset")
-    fresh.evaluate("scrollTo(0, 0.4 * document.documentElement.scrollHeight)")
-    fresh.wait_for_timeout(300)
-    _, passed_over, _ = fresh.evaluate(CHANGE_THEME)
-    assert passed_over > 30
+    change_theme_in_the_middle(fresh)
     empty = """() => [...document.querySelectorAll("[data-away]")].filter(block => {
         const {top, bottom} = block.getBoundingClientRect();
         return bottom > 0 && top < innerHeight;

@@ -49,7 +49,9 @@ watch("layout-shift", entry => {
     seen.shifted.push(...entry.sources.map(source => name(source.node)));
 });
 watch("event", entry => seen.delays.push([entry.name, entry.duration]), {durationThreshold: 16});
-addEventListener("pointerdown", event => seen.touched = event.timeStamp, true);
+addEventListener("pointerdown", ({target, timeStamp}) => {
+    if (target.closest(".theme-switch-button")) seen.touched = timeStamp;
+}, true);
 const turn = () => seen.touched && requestAnimationFrame(() => setTimeout(() => {
     seen.turned ||= performance.now() - seen.touched;
 }));
