@@ -86,6 +86,12 @@ ONE_FORMULA_OF_A_KIND = """() => {
 # What is not there at once when it is unfolded, and where the reader is, from a heading near the end.
 FAINT = """() => [...document.querySelectorAll("article details > *")]
     .filter(part => getComputedStyle(part).opacity !== "1").map(part => part.outerHTML.slice(0, 80))"""
+# Blocks that the browser may pass over: on the screen, or off it.
+PASSED_OVER = """onScreen => [...document.querySelectorAll("article section > *")].filter(block => {
+    const {top, bottom} = block.getBoundingClientRect();
+    const passedOver = getComputedStyle(block).contentVisibility !== "visible";
+    return passedOver && (top < innerHeight && bottom > 0) === onScreen;
+}).map(block => block.outerHTML.slice(0, 80))"""
 PLACE = "() => [...document.querySelectorAll('article h2')].at(-3).getBoundingClientRect().top"
 FILTERED_PICTURES = """() => [...document.querySelectorAll("article img")]
     .filter(picture => getComputedStyle(picture).filter !== "none").map(picture => picture.src)"""
@@ -372,6 +378,7 @@ def test_enter_unfolds_a_solution_and_folds_it_again(fresh: Page) -> None:
     summary.focus()
     fresh.keyboard.press("Enter")
     assert code.is_visible()
+    assert fresh.evaluate(FAINT) == []  # at once, and not by and by
     fresh.keyboard.press("Enter")
     assert not code.is_visible()
 
@@ -443,6 +450,40 @@ def test_theme_follows_the_button_however_fast_it_is_pressed(fresh: Page) -> Non
     for presses, then in ((0, "auto,auto,light"), (2, "light,light,light"), (5, "dark,dark,dark")):
         fresh.locator(".theme-switch-button").click(click_count=presses)
         fresh.wait_for_function(f"then => {state} === then", arg=then)
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_page_has_its_colours_before_its_scripts_have_come(
+    browser: Browser, base_url: str, scheme: str, keeps: bool
+) -> None:
+    tab = browser.new_page(color_scheme=scheme, base_url=base_url)
+    if not keeps:
+        tab.add_init_script("Object.defineProperty(window, 'localStorage', {get() { throw new Error('denied'); }})")
+    tab.route("**/*.js*", lambda route: route.abort())
+    tab.goto("book/intro.html")
+    assert coloured(tab) == (scheme, 1)
+    if keeps:  # what a reader has chosen goes before the system
+        other = {"light": "dark", "dark": "light"}[scheme]
+        tab.evaluate("other => localStorage.setItem('mode', other)", other)
+        tab.reload()
+        assert coloured(tab) == (other, 1)
+    tab.close()
+
+
+def test_page_has_its_colours_without_scripts(browser: Browser, base_url: str) -> None:
+    tab = browser.new_page(java_script_enabled=False, base_url=base_url)
+    tab.goto("book/intro.html")
+    assert coloured(tab) == ("light", 1)
+    tab.close()
+
+
+def coloured(tab: Page) -> tuple[str, float]:
+    """The page's theme by its ground, and the width of a line that is there only if its colour is."""
+    box = tab.locator(".ways-in > div").first
+    ground = tab.locator("body").evaluate("body => getComputedStyle(body).backgroundColor")
+    names = {"rgb(255, 254, 252)": "light", "rgb(20, 23, 26)": "dark"}
+    return names.get(ground, ground), box.evaluate("box => parseFloat(getComputedStyle(box).borderTopWidth)")
 
 
 def change_theme_in_the_middle(fresh: Page) -> None:
@@ -582,6 +623,32 @@ def test_a_searched_word_is_marked_in_text_alone(fresh: Page) -> None:
         fresh.locator("article .highlighted").first.wait_for()
         assert fresh.locator(":is(svg, .explorable, mjx-container) .highlighted").count() == 0
     assert errors == []
+
+
+def test_first_picture_of_a_page_is_whole(fresh: Page) -> None:
+    """What may be passed over begins below the first screen of a phone, so that nothing above it can come late."""
+    fresh.set_viewport_size(PHONE)
+    for page in ("how_to_use", "red_flags", "interview", "glossary", "status", "intro"):
+        fresh.goto(f"book/{page}.html")
+        fresh.wait_for_function("() => 'ready' in document.documentElement.dataset")
+        assert fresh.evaluate(PASSED_OVER, True) == []
+    for folder in ("chapters", "exercises", "solutions"):
+        fresh.goto(f"{folder}/08_rotary.html")
+        fresh.wait_for_function("() => 'ready' in document.documentElement.dataset")
+        assert fresh.evaluate(PASSED_OVER, True) == []
+        assert len(fresh.evaluate(PASSED_OVER, False)) > 20
+
+
+def test_what_is_near_a_reader_who_comes_back_is_not_passed_over(fresh: Page) -> None:
+    fresh.goto("chapters/09_longer_contexts.html")
+    fresh.wait_for_function("() => 'ready' in document.documentElement.dataset")
+    fresh.evaluate("scrollTo(0, 0.5 * document.documentElement.scrollHeight)")
+    fresh.wait_for_timeout(300)
+    fresh.reload()
+    fresh.wait_for_function("() => 'ready' in document.documentElement.dataset")
+    fresh.wait_for_function("() => document.querySelector('[data-far]')")
+    assert fresh.evaluate(PASSED_OVER, True) == []
+    assert len(fresh.evaluate(PASSED_OVER, False)) > 50
 
 
 def test_a_reader_who_comes_back_finds_the_place(fresh: Page) -> None:

@@ -3,6 +3,7 @@
 `make comfort` measures every page. Here it is one of each kind, once: times depend on what else the machine does.
 """
 
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from urllib.request import Request, urlopen
@@ -62,6 +63,35 @@ def test_each_limit_is_said_when_it_is_passed() -> None:
     worse = {"paint_ms": 1600, "shift": 0.2, "delay_ms": 150, "turned_ms": 250, "weight": 2_000_000}
     for name, value in worse.items():
         assert len(replace(GOOD, **{name: value}).complaints()) == 1, name
+
+
+@pytest.mark.parametrize(
+    ("phones", "answers", "slowest"),
+    [
+        ([600, 400, 600, 600], [10, 900, 20, 30], 600),  # the second visit does not count
+        ([*range(400, 412)], [10] * 9 + [900] * 3, 409),  # never quiet: the fastest, and the table says so
+    ],
+)
+def test_a_visit_on_a_busy_machine_is_made_again(
+    monkeypatch: pytest.MonkeyPatch, phones: list[float], answers: list[float], slowest: float
+) -> None:
+    speeds = iter([each for phone in phones for each in (phone + 50, phone)])
+    visits = iter([replace(GOOD, delay_ms=answer) for answer in answers])
+    monkeypatch.setattr(comfort, "speedometer", lambda _: nullcontext(lambda: next(speeds)))
+    monkeypatch.setattr(comfort, "visit", lambda *_: next(visits))
+    seen, phone = comfort.measure(browser=None, address="", visits=3)
+    assert phone == slowest
+    assert next(visits, None) is None
+    assert seen.delay_ms == (20 if slowest == 600 else 900)
+
+
+def test_a_processor_slowed_down_has_a_fourth_of_the_index(browser: Browser) -> None:  # noqa: F811
+    page = browser.new_page()
+    page.evaluate(comfort.INDEX)
+    fast = page.evaluate(comfort.INDEX)
+    page.close()
+    with comfort.speedometer(browser) as speed:
+        assert 0.1 < max(speed(), speed()) / fast < 0.6
 
 
 def test_the_site_is_served_compressed(tmp_path: Path) -> None:

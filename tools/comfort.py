@@ -2,6 +2,9 @@
 
 The site is served compressed, as a web host does, to Chromium with a slow processor and a slow connection: the profile
 of a mid-range phone that Lighthouse uses. Each page is visited anew, with an empty cache.
+
+How slow the processor then is depends on the machine and on what else it does. So its Lighthouse index is taken before
+and after each visit. A visit on a slower phone than Lighthouse means is made again, up to a limit.
 """
 
 import argparse
@@ -67,6 +70,31 @@ PLACE = """selector => {
 }"""
 FOLDED = "article details:not([open]) > summary"
 SWITCH, SEARCH = ".theme-switch-button", ".search-button__button, .search-button"
+# Lighthouse's index of a processor: texts made and arrays copied, half of the time each, in tens a second
+# (https://github.com/GoogleChrome/lighthouse/blob/main/core/lib/page-functions.js). Chrome takes 264 for a slow phone
+# and 1000 for a middling one (front_end/panels/mobile_throttling/CalibrationController.ts in its devtools-frontend).
+INDEX = """() => {
+    const tensASecond = (work, every) => {
+        const start = performance.now();
+        let rounds = 0;
+        while (rounds % every || performance.now() - start < 250) work(rounds++);
+        return (100 * rounds) / (performance.now() - start);
+    };
+    const writing = tensASecond(() => {
+        let text = "";
+        for (let letter = 0; letter < 10_000; letter++) text += "a";
+        return text.length;
+    }, 1);
+    const arrays = [0, 1].map(() => Array.from({length: 100_000}, (_, place) => place));
+    const copying = tensASecond(round => {
+        const source = arrays[round % 2], target = arrays[(round + 1) % 2];
+        for (let place = 0; place < source.length; place++) target[place] = source[place];
+    }, 10);
+    return (writing + copying) / 2;
+}"""
+# Lighthouse's docs/throttling.md, as above: a fast desk computer has 1500 to 2000, and its phone is 4 times slower.
+SLOWEST_PHONE = 500
+TRIES = 4  # visits for each that counts
 SETTLED = """async () => {
     await window.MathJax?.startup?.promise;
     await document.fonts.ready;
@@ -164,6 +192,23 @@ def slow_down(session: CDPSession) -> None:
     session.send("Network.emulateNetworkConditions", {"offline": False, **conditions})
 
 
+@contextmanager
+def speedometer(browser: Browser) -> Iterator[Callable[[], float]]:
+    """What tells how fast the phone is now: Lighthouse's index of the slowed-down processor."""
+    page = browser.new_page()
+    session = page.context.new_cdp_session(page)
+
+    def speed() -> float:
+        session.send("Emulation.setCPUThrottlingRate", {"rate": SLOWDOWN})
+        found = page.evaluate(INDEX)
+        session.send("Emulation.setCPUThrottlingRate", {"rate": 1})  # a page that is slowed down is busy with it
+        return found
+
+    speed()  # compiled
+    yield speed
+    page.close()
+
+
 def visit(browser: Browser, address: str) -> Comfort:
     """Open the page as a new reader on a slow phone, read it, and use it."""
     context = browser.new_context(**PHONE)
@@ -213,9 +258,21 @@ def worked_ms(session: CDPSession) -> float:
     return 1000 * sum(metrics[name] for name in ("ScriptDuration", "RecalcStyleDuration", "LayoutDuration"))
 
 
-def measure(browser: Browser, address: str, visits: int = 3) -> Comfort:
-    """The medians of several visits."""
-    made = [visit(browser, address) for _ in range(visits)]
+def measure(browser: Browser, address: str, visits: int = 3) -> tuple[Comfort, float]:
+    """The medians of several visits, and the index of the slowest phone among them."""
+    made: list[tuple[float, Comfort]] = []
+    with speedometer(browser) as speed:
+        for _ in range(TRIES * visits):
+            before = speed()
+            seen = visit(browser, address)
+            made.append((min(before, speed()), seen))
+            if sum(phone >= SLOWEST_PHONE for phone, _ in made) == visits:
+                break
+    chosen = sorted(made, key=lambda each: each[0])[-visits:]
+    return medians([seen for _, seen in chosen]), chosen[0][0]
+
+
+def medians(made: Sequence[Comfort]) -> Comfort:
     middle = sorted(made, key=lambda each: each.paint_ms)[len(made) // 2]
     return Comfort(
         middle.paint_ms,
@@ -229,10 +286,10 @@ def measure(browser: Browser, address: str, visits: int = 3) -> Comfort:
     )
 
 
-def row(page: str, comfort: Comfort) -> str:
+def row(page: str, comfort: Comfort, phone: float) -> str:
     return (
         f"{page:42} {comfort.paint_ms:7.0f} ms {comfort.shift:7.3f} {comfort.delay_ms:7.0f} ms"
-        f" {comfort.work_ms:7.0f} ms {comfort.turned_ms:7.0f} ms {comfort.weight / 1000:7.0f} kB"
+        f" {comfort.work_ms:7.0f} ms {comfort.turned_ms:7.0f} ms {comfort.weight / 1000:7.0f} kB {phone:7.0f}"
     )
 
 
@@ -242,19 +299,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--site", type=Path, default=SITE, help="the built site (_build/html)")
     parser.add_argument("--visits", type=int, default=3, help="visits a page, of which the median is shown (3)")
     given = parser.parse_args(arguments)
-    over = 0
-    print(f"{'page':42} {'paint':>10} {'shift':>7} {'answer':>10} {'its work':>10} {'turned':>10} {'weight':>10}")
+    over = slow = 0
     try:
         with served(given.site) as base, chromium() as browser:
+            print(
+                f"{'page':42} {'paint':>10} {'shift':>7} {'answer':>10} {'its work':>10} {'turned':>10} {'weight':>10}"
+            )
             for page in given.pages or site_toc.pages():
-                comfort = measure(browser, f"{base}{page}.html", given.visits)
-                print(row(page, comfort), flush=True)
+                comfort, phone = measure(browser, f"{base}{page}.html", given.visits)
+                slow += phone < SLOWEST_PHONE
+                print(row(page, comfort, phone), flush=True)
                 for complaint in comfort.complaints():
                     print(f"    {complaint}", flush=True)
                     over += 1
     except FileNotFoundError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
+    if slow:
+        print(
+            f"{slow} seen on a phone below index {SLOWEST_PHONE}: measure again when the machine has nothing else to do"
+        )
     print(f"{over} over the budget: {PAINT_LIMIT_MS} ms, {SHIFT_LIMIT}, {DELAY_LIMIT_MS} ms, {TURN_LIMIT_MS} ms")
     return over > 0
 

@@ -6,6 +6,7 @@
 * The header's menus are the browser's own (popovers), so that Bootstrap's script can go: nothing else used it.
 * Words of code in the text's own colour are plain text: half of a chapter's elements.
 * Rules of the theme's style sheets that no page can use are left out.
+* The page is light or dark from its first picture on.
 * What changes below a mouse changes for a mouse alone: a finger hides it, leaves it behind, and waits for it.
 """
 
@@ -33,6 +34,15 @@ MENU = re.compile(
     r' data-bs-toggle="dropdown" aria-expanded="false"(?P<between>.*?<ul class="dropdown-menu)"', re.DOTALL
 )
 TOOLTIP = re.compile(r' data-bs-placement="\w+" data-bs-toggle="tooltip"')
+THEME = re.compile(r'<script data-cfasync="false">.*?</script>', re.DOTALL)
+THEME_AT_ONCE = """<script>
+  {
+    let mode = "auto";
+    try { mode = localStorage.getItem("mode") ?? mode; } catch {} // a browser that keeps nothing
+    const dark = mode === "auto" ? matchMedia("(prefers-color-scheme: dark)").matches : mode === "dark";
+    Object.assign(document.documentElement.dataset, { mode, theme: dark ? "dark" : "light" });
+  }
+</script>"""
 STYLES = ("styles/*.css", "mystnb*.css")  # of the theme, below _static
 IMPORT = re.compile(r'@import "([\w./-]+\.css)";')
 RELATIVE = re.compile(r"""url\(["']?(?!["']?(?:data:|https?:|/|#))""")
@@ -45,6 +55,11 @@ def patient(html: str) -> str:
     """The page's scripts, none of which holds up the page; the search index is left to book.js."""
     html = INDEX.sub("", html)
     return OPTION.sub('<script type="module">', SCRIPT.sub("<script defer ", html))
+
+
+def with_theme_at_once(html: str) -> str:
+    """The theme asks the system when all scripts are there: until then a slow phone shows a page without colours."""
+    return THEME.sub(THEME_AT_ONCE, html)
 
 
 def without_preloads(html: str) -> str:
@@ -79,6 +94,7 @@ def slim_page(app: Sphinx, page: str, _template: str, context: dict[str, Any], d
     context["patient"] = (lambda html: html) if hasty else patient
     context["without_bootstrap"] = without_bootstrap
     context["without_preloads"] = without_preloads
+    context["with_theme_at_once"] = with_theme_at_once
     context["without_tooltips"] = without_tooltips
     context["with_own_menus"] = with_own_menus
     if doctree is None:

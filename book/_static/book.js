@@ -111,6 +111,18 @@ function drawFirstWhatIsSeen() {
   });
 }
 
+/** The place of a reader who has come back is found, and each block remembers its height. What is near stays as it is. */
+function passOverWhatIsFar() {
+  const watch = new IntersectionObserver(
+    (changes) => {
+      for (const { target, isIntersecting } of changes) if (!isIntersecting) target.dataset.far = "";
+      watch.disconnect();
+    },
+    { rootMargin: "100%" },
+  );
+  for (const block of document.querySelectorAll(BLOCKS)) watch.observe(block);
+}
+
 /** So many blocks before those that are seen, and as many after them, the nearest first. */
 function around(blocks, seen, reach) {
   const numbers = blocks.flatMap((block, number) => (seen.has(block) ? [number] : []));
@@ -193,7 +205,7 @@ document.addEventListener("DOMContentLoaded", async () => {
   delete document.documentElement.dataset.typesetting; // also if MathJax did not come: then one reads the source
   await letAllScroll();
   document.documentElement.dataset.ready = "";
-  delete document.documentElement.dataset.returned; // the place is found, and each block remembers its height
+  if ("returned" in document.documentElement.dataset) passOverWhatIsFar();
   drawFirstWhatIsSeen();
   window.addEventListener("resize", letAllScroll);
   document.addEventListener("toggle", ({ target }) => letScroll([...target.querySelectorAll(BOXES)]), true);
