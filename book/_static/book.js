@@ -104,10 +104,10 @@ function drawFirstWhatIsSeen() {
     const away = around(blocks, seen, 50);
     for (const block of away) block.dataset.away = "";
     const bringBack = () => {
-      for (const block of away.splice(0, 12)) delete block.dataset.away;
+      for (const block of away.splice(0, 6)) delete block.dataset.away;
       if (away.length) whenIdle(bringBack);
     };
-    afterPicture(() => whenIdle(bringBack));
+    setTimeout(() => whenIdle(bringBack), 600); // the next touch may follow at once
   });
 }
 
