@@ -86,12 +86,15 @@ def test_a_visit_on_a_busy_machine_is_made_again(
 
 
 def test_a_processor_slowed_down_has_a_fourth_of_the_index(browser: Browser) -> None:  # noqa: F811
+    """About: what else the machine does makes both smaller, so each is held to the best or the worst of the other."""
     page = browser.new_page()
     page.evaluate(comfort.INDEX)
-    fast = page.evaluate(comfort.INDEX)
-    page.close()
     with comfort.speedometer(browser) as speed:
-        assert 0.1 < max(speed(), speed()) / fast < 0.6
+        pairs = [(page.evaluate(comfort.INDEX), speed()) for _ in range(3)]
+    page.close()
+    fast, slow = zip(*pairs, strict=True)
+    assert min(slow) < 0.5 * max(fast)
+    assert max(slow) > 0.1 * min(fast)
 
 
 def test_the_site_is_served_compressed(tmp_path: Path) -> None:
