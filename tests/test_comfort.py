@@ -13,7 +13,7 @@ from playwright.sync_api import Browser
 from test_browser import browser, playwright  # noqa: F401  (fixtures)
 
 from tools import comfort
-from tools.comfort import Comfort
+from tools.comfort import Comfort, Phone
 
 pytestmark = pytest.mark.slow
 
@@ -65,24 +65,36 @@ def test_each_limit_is_said_when_it_is_passed() -> None:
         assert len(replace(GOOD, **{name: value}).complaints()) == 1, name
 
 
+def test_an_address_without_a_page_is_an_error(tmp_path: Path, browser: Browser) -> None:  # noqa: F811
+    with comfort.served(tmp_path) as base, pytest.raises(FileNotFoundError, match=r"no such page: .*absent\.html"):
+        comfort.visit(browser, f"{base}absent.html")
+
+
 @pytest.mark.parametrize(
-    ("phones", "answers", "slowest"),
+    ("writing", "copying", "fair"), [(300, 700, True), (299, 900, False), (300, 699, False), (450, 550, True)]
+)
+def test_both_halves_of_the_index_decide_which_phone_is_fair(writing: float, copying: float, fair: bool) -> None:
+    assert Phone(writing, copying).is_fair == fair
+
+
+@pytest.mark.parametrize(
+    ("writing", "answers", "slowest"),
     [
-        ([600, 300, 600, 600], [10, 900, 20, 30], 600),  # the second visit does not count
-        ([*range(300, 312)], [10] * 9 + [900] * 3, 309),  # never quiet: the fastest, and the table says so
+        ([400, 200, 400, 400], [10, 900, 20, 30], 400),  # the second visit does not count
+        ([*range(100, 112)], [10] * 9 + [900] * 3, 109),  # never quiet: the fastest, and the table says so
     ],
 )
 def test_a_visit_on_a_busy_machine_is_made_again(
-    monkeypatch: pytest.MonkeyPatch, phones: list[float], answers: list[float], slowest: float
+    monkeypatch: pytest.MonkeyPatch, writing: list[float], answers: list[float], slowest: float
 ) -> None:
-    speeds = iter([each for phone in phones for each in (phone + 50, phone)])
+    speeds = iter([Phone(each, 800) for now in writing for each in (now + 50, now)])
     visits = iter([replace(GOOD, delay_ms=answer) for answer in answers])
     monkeypatch.setattr(comfort, "speedometer", lambda _: nullcontext(lambda: next(speeds)))
     monkeypatch.setattr(comfort, "visit", lambda *_: next(visits))
     seen, phone = comfort.measure(browser=None, address="", visits=3)
-    assert phone == slowest
+    assert phone == Phone(slowest, 800)
     assert next(visits, None) is None
-    assert seen.delay_ms == (20 if slowest == 600 else 900)
+    assert seen.delay_ms == (20 if slowest == 400 else 900)
 
 
 def test_a_processor_slowed_down_has_a_fourth_of_the_index(browser: Browser) -> None:  # noqa: F811
@@ -90,7 +102,7 @@ def test_a_processor_slowed_down_has_a_fourth_of_the_index(browser: Browser) -> 
     page = browser.new_page()
     page.evaluate(comfort.INDEX)
     with comfort.speedometer(browser) as speed:
-        pairs = [(page.evaluate(comfort.INDEX), speed()) for _ in range(3)]
+        pairs = [(Phone(*page.evaluate(comfort.INDEX)).index, speed().index) for _ in range(3)]
     page.close()
     fast, slow = zip(*pairs, strict=True)
     assert min(slow) < 0.5 * max(fast)

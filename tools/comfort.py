@@ -4,7 +4,7 @@ The site is served compressed, as a web host does, to Chromium with a slow proce
 of a mid-range phone that Lighthouse uses. Each page is visited anew, with an empty cache.
 
 How slow the processor then is depends on the machine and on what else it does. So its Lighthouse index is taken before
-and after each visit. A visit on a slower phone than Lighthouse means is made again, up to a limit.
+and after each visit. A visit on a slower phone than Lighthouse means, or on a busy machine, is repeated (to a limit).
 """
 
 import argparse
@@ -68,6 +68,8 @@ PLACE = """selector => {
     const {x, y, width, height} = place.getBoundingClientRect();
     return [x + width / 2, y + height / 2];
 }"""
+LOOK_MS = 300  # who has scrolled looks before touching
+LOOKS = 10
 FOLDED = "article details:not([open]) > summary"
 SWITCH, SEARCH = ".theme-switch-button", ".search-button__button, .search-button"
 # Lighthouse's index of a processor: texts made and arrays copied, half of the time each, in tens a second
@@ -90,10 +92,13 @@ INDEX = """() => {
         const source = arrays[round % 2], target = arrays[(round + 1) % 2];
         for (let place = 0; place < source.length; place++) target[place] = source[place];
     }, 10);
-    return (writing + copying) / 2;
+    return [writing, copying];
 }"""
 # Lighthouse's docs/throttling.md, as above: a fast desk computer has 1500 to 2000, and its phone is 4 times slower.
 SLOWEST_PHONE = 500
+# The half that makes texts, and pages with it, falls first when others use the machine. Seen: 340 to 500 alone,
+# 40 to 250 otherwise, while the other half stayed between 700 and 850.
+SLOWEST_WRITING = 300
 TRIES = 4  # visits for each that counts
 SETTLED = """async () => {
     await window.MathJax?.startup?.promise;
@@ -102,6 +107,23 @@ SETTLED = """async () => {
     await new Promise(done => setTimeout(done, 300));
     await new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)));
 }"""
+
+
+@dataclass(frozen=True)
+class Phone:
+    """How fast the slowed-down processor is: both halves of Lighthouse's index."""
+
+    writing: float
+    copying: float
+
+    @property
+    def index(self) -> float:
+        return (self.writing + self.copying) / 2
+
+    @property
+    def is_fair(self) -> bool:
+        """Not slower than the phone that is meant."""
+        return self.index >= SLOWEST_PHONE and self.writing >= SLOWEST_WRITING
 
 
 @dataclass(frozen=True)
@@ -193,14 +215,14 @@ def slow_down(session: CDPSession) -> None:
 
 
 @contextmanager
-def speedometer(browser: Browser) -> Iterator[Callable[[], float]]:
+def speedometer(browser: Browser) -> Iterator[Callable[[], Phone]]:
     """What tells how fast the phone is now: Lighthouse's index of the slowed-down processor."""
     page = browser.new_page()
     session = page.context.new_cdp_session(page)
 
-    def speed() -> float:
+    def speed() -> Phone:
         session.send("Emulation.setCPUThrottlingRate", {"rate": SLOWDOWN})
-        found = page.evaluate(INDEX)
+        found = Phone(*page.evaluate(INDEX))
         session.send("Emulation.setCPUThrottlingRate", {"rate": 1})  # a page that is slowed down is busy with it
         return found
 
@@ -218,7 +240,9 @@ def visit(browser: Browser, address: str) -> Comfort:
     slow_down(session)
     weights: list[int] = []
     session.on("Network.loadingFinished", lambda event: weights.append(event["encodedDataLength"]))
-    page.goto(address, wait_until="load", timeout=120_000)
+    answer = page.goto(address, wait_until="load", timeout=120_000)
+    if not answer or not answer.ok:
+        raise FileNotFoundError(f"no such page: {address}. Build the site with `make book`; name pages as in _toc.yml.")
     page.evaluate(SETTLED)
     seen = page.evaluate("seen")  # before anything is touched: a touch ends the search for the largest paint
     weight = int(sum(weights))
@@ -232,16 +256,26 @@ def visit(browser: Browser, address: str) -> Comfort:
 
 def use(page: Page, session: CDPSession) -> float:
     """Unfold something, change the theme, search. Returns the work of the slowest answer in milliseconds."""
-    page.evaluate("document.querySelector('article details:not([open]) > summary')?.scrollIntoView({block: 'center'})")
-    steps: list[Callable[[], object]] = [functools.partial(touch, page, each) for each in (FOLDED, SWITCH, SEARCH)]
-    steps += [functools.partial(page.keyboard.type, letter) for letter in "rot"]
-    return max(work_of(step, page, session) for step in steps)
+    works = []
+    for selector in (FOLDED, SWITCH, SEARCH):
+        if place := looked_at(page, selector):
+            works.append(work_of(functools.partial(page.touchscreen.tap, *place), page, session))
+    works += [work_of(functools.partial(page.keyboard.type, letter), page, session) for letter in "rot"]
+    return max(works)
 
 
-def touch(page: Page, selector: str) -> None:
-    """Touch the middle of the first such element that can be seen, if there is one."""
-    if place := page.evaluate(PLACE, selector):
-        page.touchscreen.tap(*place)
+def looked_at(page: Page, selector: str) -> Sequence[float] | None:
+    """The middle of the first such element that can be seen, if there is one, when the page has come to rest there.
+
+    What comes into sight takes its room, and may move it out again.
+    """
+    place = page.evaluate(PLACE, selector)
+    for _ in range(LOOKS):
+        page.wait_for_timeout(LOOK_MS)
+        before, place = place, page.evaluate(PLACE, selector)
+        if place == before:
+            break
+    return place
 
 
 def work_of(step: Callable[[], object], page: Page, session: CDPSession) -> float:
@@ -258,18 +292,22 @@ def worked_ms(session: CDPSession) -> float:
     return 1000 * sum(metrics[name] for name in ("ScriptDuration", "RecalcStyleDuration", "LayoutDuration"))
 
 
-def measure(browser: Browser, address: str, visits: int = 3) -> tuple[Comfort, float]:
-    """The medians of several visits, and the index of the slowest phone among them."""
-    made: list[tuple[float, Comfort]] = []
+def measure(browser: Browser, address: str, visits: int = 3) -> tuple[Comfort, Phone]:
+    """The medians of several visits, and the slowest phone among them."""
+    made: list[tuple[Phone, Comfort]] = []
     with speedometer(browser) as speed:
         for _ in range(TRIES * visits):
             before = speed()
             seen = visit(browser, address)
-            made.append((min(before, speed()), seen))
-            if sum(phone >= SLOWEST_PHONE for phone, _ in made) == visits:
+            made.append((min(before, speed(), key=speed_of), seen))
+            if sum(phone.is_fair for phone, _ in made) == visits:
                 break
-    chosen = sorted(made, key=lambda each: each[0])[-visits:]
+    chosen = sorted(made, key=lambda each: speed_of(each[0]))[-visits:]
     return medians([seen for _, seen in chosen]), chosen[0][0]
+
+
+def speed_of(phone: Phone) -> tuple[bool, float]:
+    return phone.is_fair, phone.writing
 
 
 def medians(made: Sequence[Comfort]) -> Comfort:
@@ -286,10 +324,17 @@ def medians(made: Sequence[Comfort]) -> Comfort:
     )
 
 
-def row(page: str, comfort: Comfort, phone: float) -> str:
+HEAD = (
+    f"{'page':42} {'paint':>10} {'shift':>7} {'answer':>10} {'its work':>10} {'turned':>10} {'weight':>10}"
+    f" {'index':>7} {'writing':>7}"
+)
+
+
+def row(page: str, comfort: Comfort, phone: Phone) -> str:
     return (
         f"{page:42} {comfort.paint_ms:7.0f} ms {comfort.shift:7.3f} {comfort.delay_ms:7.0f} ms"
-        f" {comfort.work_ms:7.0f} ms {comfort.turned_ms:7.0f} ms {comfort.weight / 1000:7.0f} kB {phone:7.0f}"
+        f" {comfort.work_ms:7.0f} ms {comfort.turned_ms:7.0f} ms {comfort.weight / 1000:7.0f} kB"
+        f" {phone.index:7.0f} {phone.writing:7.0f}"
     )
 
 
@@ -302,12 +347,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     over = slow = 0
     try:
         with served(given.site) as base, chromium() as browser:
-            print(
-                f"{'page':42} {'paint':>10} {'shift':>7} {'answer':>10} {'its work':>10} {'turned':>10} {'weight':>10}"
-            )
+            print(HEAD)
             for page in given.pages or site_toc.pages():
                 comfort, phone = measure(browser, f"{base}{page}.html", given.visits)
-                slow += phone < SLOWEST_PHONE
+                slow += not phone.is_fair
                 print(row(page, comfort, phone), flush=True)
                 for complaint in comfort.complaints():
                     print(f"    {complaint}", flush=True)
@@ -316,7 +359,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     if slow:
-        print(f"{slow} seen on a phone below index {SLOWEST_PHONE}: measure again when the machine does nothing else")
+        print(
+            f"{slow} seen on a phone with an index below {SLOWEST_PHONE}, or below {SLOWEST_WRITING} in writing:"
+            " measure again when the machine does nothing else"
+        )
     print(f"{over} over the budget: {PAINT_LIMIT_MS} ms, {SHIFT_LIMIT}, {DELAY_LIMIT_MS} ms, {TURN_LIMIT_MS} ms")
     return over > 0
 
