@@ -47,6 +47,19 @@ def test_known_mistakes_lose_points_and_are_named(exercise, mistake, seed):
     assert report.mistake is mistake, f"named {report.mistake}"
 
 
+@pytest.mark.parametrize(
+    ("name", "seed"),
+    [
+        ("rotate_pairs", 1015),  # a score so small that a right answer's rounding was a thousandth of a percent of it
+        ("one_for_all", 1006),  # the largest difference above zero was the last layer's: two mistakes were the same
+    ],
+)
+def test_draws_that_misled_a_check_once_do_so_no_more(name, seed):
+    exercise = all_exercises()[name]
+    assert all(examine(answer, exercise, seed).status == "correct" for answer in exercise.also_right)
+    assert all(examine(mistake.function, exercise, seed).mistake is mistake for mistake in exercise.mistakes)
+
+
 @pytest.mark.parametrize("exercise", EXERCISES, ids=lambda e: e.name)
 def test_stub_is_not_attempted_and_nonsense_earns_nothing(exercise):
     def stub(*_):

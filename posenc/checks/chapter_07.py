@@ -764,7 +764,8 @@ def _tables_apart_by_constants(g: Generator) -> tuple:
 
 def _one_layer_far_below(g: Generator) -> tuple:
     tables = normal(g, 3, 5, 2)
-    tables[1, 2] -= 20
+    tables[1, 2] -= 40
+    tables[0, 3] += 30  # so that the largest difference above is another layer's than the last
     return (tables,)
 
 

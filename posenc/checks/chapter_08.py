@@ -10,7 +10,7 @@ from torch import Generator, Tensor
 
 from posenc.absolute import frequencies as speeds_of
 from posenc.attention import attention
-from posenc.checks.common import dtype_complaint
+from posenc.checks.common import compare_scores, dtype_complaint
 from posenc.checks.compare import as_tensor, compare
 from posenc.checks.exercise import Complaint, Exercise, Mistake, Property, drawn, normal, with_arguments
 from posenc.masks import causal
@@ -216,7 +216,7 @@ def _score_sees_the_offset(answer: Callable, g: Generator) -> Complaint:
     for i, j in ((3, 1), (13, 11)):
         a, b = as_tensor(answer(query, torch.tensor([i]))), as_tensor(answer(key, torch.tensor([j])))
         scores.append((a * b).sum())
-    complaint = compare(scores[1], scores[0])
+    complaint = compare_scores(scores[1], scores[0], query, key)
     return f"the score of positions (3, 1) and that of (13, 11) are not the same: {complaint}" if complaint else None
 
 

@@ -971,7 +971,7 @@ def loss_past_training(frequencies: tuple[float, ...]) -> float:
 
 @cache
 def needles_found(frequencies: tuple[float, ...]) -> float:
-    found = needles(stretched(frequencies), NEW_LENGTH, examples=12)
+    found = needles(stretched(frequencies), NEW_LENGTH, examples=24)
     return sum(found) / len(found)
 
 

@@ -8,7 +8,7 @@ from torch import Generator, Tensor
 from torch.nn import functional as F
 
 from posenc.absolute import frequencies as speeds_of
-from posenc.checks.common import all_but, dtype_complaint, right_predictions
+from posenc.checks.common import all_but, compare_scores, dtype_complaint, right_predictions
 from posenc.checks.compare import as_tensor, compare
 from posenc.checks.exercise import Complaint, Exercise, Mistake, Property, drawn, normal, with_arguments
 from posenc.rotary import turn, turn_halves
@@ -444,7 +444,7 @@ def _sees_the_offset(answer: Callable, g: Generator) -> Complaint:
         at = [torch.tensor(place).view(2, 1) for place in (here, there)]
         a, b = as_tensor(answer(query, at[0], 100.0)), as_tensor(answer(key, at[1], 100.0))
         scores.append((a * b).sum())
-    complaint = compare(scores[1], scores[0])
+    complaint = compare_scores(scores[1], scores[0], query, key)
     return f"the same offset at two places gives two scores: {complaint}" if complaint else None
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Generator, Tensor
 
+from posenc.checks.compare import RELATIVE_TOLERANCE, compare
 from posenc.checks.exercise import Complaint
 
 
@@ -14,6 +15,12 @@ def dtype_complaint(got: Any, wanted: torch.dtype) -> Complaint:
     if not isinstance(got, Tensor):
         return f"return a tensor, not a {type(got).__name__}"
     return None if got.dtype == wanted else f"{wanted} went in, {got.dtype} came out"
+
+
+def compare_scores(got: Tensor, expected: Tensor, query: Tensor, key: Tensor) -> Complaint:
+    """As `compare`. But a score may be as small as it likes, and what is rounded has the size of |query| |key|."""
+    room = RELATIVE_TOLERANCE[torch.float64] * query.norm() * key.norm()
+    return None if (got - expected).abs() <= room else compare(got, expected)
 
 
 def right_predictions(truth: dict[str, bool], enough: int, advice: str) -> Callable[[Callable, Generator], Complaint]:
