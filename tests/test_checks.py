@@ -51,6 +51,7 @@ def test_known_mistakes_lose_points_and_are_named(exercise, mistake, seed):
     ("name", "seed"),
     [
         ("rotate_pairs", 1015),  # a score so small that a right answer's rounding was a thousandth of a percent of it
+        ("rotate_axial", 1075),  # so was this one
         ("one_for_all", 1006),  # the largest difference above zero was the last layer's: two mistakes were the same
     ],
 )

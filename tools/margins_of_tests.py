@@ -148,12 +148,12 @@ def open_points(runs: Sequence[Run], reasons: Reasons) -> Iterator[str]:
     yield from (f"not needed: {file}: {pattern}" for file, pattern in reasons if (file, pattern) not in needed)
 
 
-def closest(runs: Sequence[Run], many: int = 10) -> Iterator[str]:
+def closest(runs: Sequence[Run]) -> Iterator[str]:
     """How much was compared, and what came closest to its limit."""
     assertions, found = runs[0].assertions, distances(list(runs))
     varying = sorted((each for each in found if each.sd > 0), key=lambda each: each.sds)
     yield f"{len(assertions)} assertions, {len(found)} comparisons of numbers, {len(varying)} depend on seeds; closest:"
-    for each in varying[:many]:
+    for each in varying[:10]:
         yield f"  {assertions[each.assertion].cell}: {words(each)}: {assertions[each.assertion].source}"
 
 
